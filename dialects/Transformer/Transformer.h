@@ -1,0 +1,68 @@
+//===- Transformer.h - the model and its step as ops ------------*- C++ -*-===//
+//
+// The one header of the transformer dialect.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef HEDDLE_DIALECTS_TRANSFORMER_TRANSFORMER_H
+#define HEDDLE_DIALECTS_TRANSFORMER_TRANSFORMER_H
+
+#include "dialects/Dist/Dist.h"
+
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/IR/SymbolTable.h"
+
+#include "dialects/Transformer/TransformerDialect.h.inc"
+#include "dialects/Transformer/TransformerEnums.h.inc"
+
+#define GET_ATTRDEF_CLASSES
+#include "dialects/Transformer/TransformerAttrs.h.inc"
+
+#define GET_TYPEDEF_CLASSES
+#include "dialects/Transformer/TransformerTypes.h.inc"
+
+namespace heddle::transformer {
+
+class YieldOp;
+
+/// Attribute of an op: the names of its results, one string each.
+inline constexpr llvm::StringLiteral kNamesName = "as";
+/// Attribute of a function's argument or result: its name.
+inline constexpr llvm::StringLiteral kArgumentName = "transformer.as";
+/// Attribute of an argument: the state that it is an instance of.
+inline constexpr llvm::StringLiteral kStateName = "transformer.state";
+/// Attribute of a result of forward and an argument of backward: the name under
+/// which a value is saved, equal on both sides.
+inline constexpr llvm::StringLiteral kSavedName = "transformer.saved";
+/// Attribute of a result: the parameter state that it is the gradient of.
+inline constexpr llvm::StringLiteral kGradientName = "transformer.gradient_of";
+
+/// The name of a value, "" where it has none.
+llvm::StringRef getName(mlir::Value value);
+
+/// Names the results of `op`.
+void setNames(mlir::Operation *op, llvm::ArrayRef<std::string> names);
+
+/// Makes the SSA names of an op's results those in its attribute `as`.
+void nameResults(mlir::Operation *op, mlir::OpAsmSetValueNameFn setName);
+
+/// Number of (query, key) pairs that attention computes in one sequence: with
+/// positions 0, 1, ... key j is seen by query i where j <= i and i - j < window
+/// (window 0: no limit). `queries` = `keys` = sequence length.
+int64_t countAttentionPairs(int64_t queries, int64_t keys, int64_t window);
+
+} // namespace heddle::transformer
+
+#define GET_OP_CLASSES
+#include "dialects/Transformer/TransformerOps.h.inc"
+
+namespace heddle::transformer {
+
+/// Where backward begins: builds the gradient of the step's loss by the logits
+/// of the loss that `mean` averages. Returns the logits and their gradient.
+mlir::FailureOr<std::pair<mlir::Value, mlir::Value>>
+buildLossGradient(mlir::OpBuilder &builder, MeanCountedOp mean);
+
+} // namespace heddle::transformer
+
+#endif // HEDDLE_DIALECTS_TRANSFORMER_TRANSFORMER_H

@@ -1,0 +1,119 @@
+//===- TransformerGradients.cpp - reverse mode of each op -----------------===//
+//
+// Every gradient is built from ordinary ops; none has a kind of its own.
+//
+//===----------------------------------------------------------------------===//
+
+#include "dialects/Transformer/Transformer.h"
+
+#include "mlir/IR/Builders.h"
+#include "llvm/ADT/StringExtras.h"
+
+using namespace mlir;
+using namespace heddle::transformer;
+
+using Values = SmallVector<Value>;
+
+Values ContractOp::buildGradient(OpBuilder &builder,
+                                 ArrayRef<Value> gradients) {
+  auto [left, right] = getSpec().split("->");
+  auto [first, second] = left.split(",");
+  auto spec = [&](StringRef other, StringRef result) {
+    return (right.trim() + ", " + other.trim() + " -> " + result.trim()).str();
+  };
+  Value lhs = ContractOp::create(builder, getLoc(), getLhs().getType(),
+                                 spec(second, first), gradients[0], getRhs());
+  Value rhs = ContractOp::create(builder, getLoc(), getRhs().getType(),
+                                 spec(first, second), gradients[0], getLhs());
+  return {lhs, rhs};
+}
+
+Values AddOp::buildGradient(OpBuilder &, ArrayRef<Value> gradients) {
+  return {gradients[0], gradients[0]};
+}
+
+Values BiasAddOp::buildGradient(OpBuilder &builder, ArrayRef<Value> gradients) {
+  return {gradients[0],
+          SumLeadingOp::create(builder, getLoc(), getBias().getType(),
+                               gradients[0])};
+}
+
+Values ActivationOp::buildGradient(OpBuilder &builder,
+                                   ArrayRef<Value> gradients) {
+  return {ActivationGradOp::create(builder, getLoc(), getType(), getKind(),
+                                   gradients[0], getInput())};
+}
+
+Values GatedOp::buildGradient(OpBuilder &builder, ArrayRef<Value> gradients) {
+  auto both = GatedGradOp::create(builder, getLoc(), getGate().getType(),
+                                  getUp().getType(), getKind(), gradients[0],
+                                  getGate(), getUp());
+  return {both.getGateGradient(), both.getUpGradient()};
+}
+
+Values RmsNormOp::buildGradient(OpBuilder &builder, ArrayRef<Value> gradients) {
+  auto both = RmsNormGradOp::create(builder, getLoc(), getInput().getType(),
+                                    getWeight().getType(), gradients[0],
+                                    getInput(), getWeight(), getRstd());
+  return {both.getInputGradient(), both.getWeightGradient()};
+}
+
+Values LayerNormOp::buildGradient(OpBuilder &builder,
+                                  ArrayRef<Value> gradients) {
+  auto all = LayerNormGradOp::create(builder, getLoc(), getInput().getType(),
+                                     getWeight().getType(), getBias().getType(),
+                                     gradients[0], getInput(), getWeight(),
+                                     getMean(), getRstd());
+  return {all.getInputGradient(), all.getWeightGradient(),
+          all.getBiasGradient()};
+}
+
+Values RopeOp::buildGradient(OpBuilder &builder, ArrayRef<Value> gradients) {
+  return {RopeOp::create(builder, getLoc(), gradients[0], getPositions(),
+                         getThetaAttr(), getScalingAttr(), !getInverse()),
+          Value()};
+}
+
+Values AttentionOp::buildGradient(OpBuilder &builder,
+                                  ArrayRef<Value> gradients) {
+  auto all = AttentionGradOp::create(
+      builder, getLoc(), getQuery().getType(), getKey().getType(),
+      getValue().getType(), gradients[0], getQuery(), getKey(), getValue(),
+      getResult(), getLse(), getQueryPositions(), getKeyPositions(),
+      getQueryDocuments(), getKeyDocuments(), getScaleAttr(), getWindowAttr());
+  Values result = {all.getQueryGradient(), all.getKeyGradient(),
+                   all.getValueGradient()};
+  result.resize(getNumOperands()); // positions and documents have none
+  return result;
+}
+
+Values SplitTensorsOp::buildGradient(OpBuilder &builder,
+                                     ArrayRef<Value> gradients) {
+  Values parts;
+  for (auto [part, gradient] : llvm::zip(getParts(), gradients))
+    parts.push_back(gradient ? gradient
+                             : ZerosLikeOp::create(builder, getLoc(), part));
+  return {
+      StackTensorsOp::create(builder, getLoc(), getInput().getType(), parts)};
+}
+
+Values EmbeddingOp::buildGradient(OpBuilder &builder,
+                                  ArrayRef<Value> gradients) {
+  return {Value(), EmbeddingGradOp::create(
+                       builder, getLoc(), getTable().getType(), getIds(),
+                       gradients[0], getTable(), getShardAttr())};
+}
+
+FailureOr<std::pair<Value, Value>>
+heddle::transformer::buildLossGradient(OpBuilder &builder, MeanCountedOp mean) {
+  auto loss = mean.getLosses().getDefiningOp<TokenLossOp>();
+  auto pick = loss ? loss.getPicked().getDefiningOp<PickOp>() : PickOp();
+  if (!pick)
+    return mean.emitOpError()
+           << "must be of the losses of a token_loss with a pick";
+  Value logits = pick.getInput();
+  Value gradient = LossGradOp::create(
+      builder, mean.getLoc(), logits.getType(), logits, loss.getMax(),
+      loss.getSum(), mean.getLabels(), mean.getCount(), pick.getShardAttr());
+  return std::pair(logits, gradient);
+}

@@ -1,0 +1,452 @@
+#ifndef HEDDLE_TRANSFORMER_MATH_OPS
+#define HEDDLE_TRANSFORMER_MATH_OPS
+
+include "dialects/Dist/DistAttrs.td"
+include "dialects/Transformer/TransformerDialect.td"
+
+//===----------------------------------------------------------------------===//
+// Products and elementwise ops
+//===----------------------------------------------------------------------===//
+
+def Transformer_ContractOp : Transformer_ComputedRuleOp<"contract", [HasGradient, HasCost]> {
+  let summary = "Product of two tensors, summed over the letters the result lacks";
+  let description = [{
+    The spec is an einsum of two operands and its own factor rule. Both gradients
+    of a contract are contracts.
+
+    Constraints: (C1) every letter of the spec stands in at least two of its
+    three lists, and in none of them twice.
+
+    ```mlir
+    %q = transformer.contract "b s d, g r k d -> b s g r k" %n1, %wq : tensor<4x32x64xf32>, tensor<2x2x16x64xf32> -> tensor<4x32x2x2x16xf32>
+    ```
+  }];
+  let arguments = (ins StrAttr:$spec, Transformer_Float:$lhs, Transformer_Float:$rhs);
+  let results = (outs Transformer_Float:$result);
+  let assemblyFormat = "$spec $lhs `,` $rhs attr-dict `:` functional-type(operands, results)";
+  let hasVerifier = 1;
+}
+
+def Transformer_AddOp : Transformer_RuleOp<"add", "..., ... -> ...; additive", [HasGradient, SameOperandsAndResultElementType]> {
+  let summary = "Sum of two tensors of one shape";
+  let description = [{
+    ```mlir
+    %x1 = transformer.add %x, %delta : tensor<4x32x64xf32>
+    ```
+  }];
+  let arguments = (ins Transformer_Tensor:$lhs, Transformer_Tensor:$rhs);
+  let results = (outs Transformer_Tensor:$result);
+  let assemblyFormat = "$lhs `,` $rhs attr-dict `:` functional-type(operands, results)";
+  let builders = [OpBuilder<(ins "::mlir::Value":$lhs, "::mlir::Value":$rhs), [{
+    build($_builder, $_state, lhs.getType(), lhs, rhs);
+  }]>];
+}
+
+def Transformer_BiasAddOp : Transformer_ComputedRuleOp<"bias_add", [HasGradient]> {
+  let summary = "Adds a bias to the last dimensions";
+  let description = [{
+    Additive: where the product is a partial sum, the bias is made partial first,
+    so that it is counted once.
+
+    ```mlir
+    %qb = transformer.bias_add %q, %bq : tensor<4x32x2x16xf32>, tensor<2x16xf32>
+    ```
+  }];
+  let arguments = (ins Transformer_Float:$input, Transformer_Float:$bias);
+  let results = (outs Transformer_Float:$result);
+  let assemblyFormat = "$input `,` $bias attr-dict `:` functional-type(operands, results)";
+  let builders = [OpBuilder<(ins "::mlir::Value":$input, "::mlir::Value":$bias), [{
+    build($_builder, $_state, input.getType(), input, bias);
+  }]>];
+}
+
+def Transformer_SumLeadingOp : Transformer_ComputedRuleOp<"sum_leading"> {
+  let summary = "Sums over all dimensions but the last ones: the gradient of a bias";
+  let description = [{
+    ```mlir
+    %d_bq = transformer.sum_leading %d_q : tensor<4x32x2x16xf32> -> tensor<2x16xf32>
+    ```
+  }];
+  let arguments = (ins Transformer_Float:$input);
+  let results = (outs Transformer_Float:$result);
+  let assemblyFormat = "$input attr-dict `:` functional-type(operands, results)";
+}
+
+def Transformer_ZerosLikeOp : Transformer_RuleOp<"zeros_like", "... -> ..."> {
+  let summary = "Zeros in the shape of a tensor";
+  let description = [{
+    Not linear on purpose: zeros of a partial sum would be reduced.
+
+    ```mlir
+    %delta = transformer.zeros_like %x : tensor<4x32x64xf32>
+    ```
+  }];
+  let arguments = (ins Transformer_Float:$like);
+  let results = (outs Transformer_Float:$result);
+  let assemblyFormat = "$like attr-dict `:` functional-type(operands, results)";
+  let builders = [OpBuilder<(ins "::mlir::Value":$like), [{
+    build($_builder, $_state, like.getType(), like);
+  }]>];
+}
+
+def Transformer_ActivationOp : Transformer_RuleOp<"activation", "... -> ...", [HasGradient]> {
+  let summary = "An elementwise nonlinearity";
+  let description = [{
+    `silu` is x / (1 + exp(-x)); `gelu_tanh` 0.5 x (1 + tanh(sqrt(2/pi) (x +
+    0.044715 x^3))); `gelu_erf` 0.5 x (1 + erf(x / sqrt 2)); `relu` max(x, 0).
+    All give 0 for 0, so padding stays zero.
+
+    ```mlir
+    %m = transformer.activation gelu_tanh %h : tensor<4x32x96xf32>
+    ```
+  }];
+  let arguments = (ins Transformer_Activation:$kind, Transformer_Float:$input);
+  let results = (outs Transformer_Float:$result);
+  let assemblyFormat = "$kind $input attr-dict `:` functional-type(operands, results)";
+  let builders = [OpBuilder<(ins "::heddle::transformer::Activation":$kind, "::mlir::Value":$input), [{
+    build($_builder, $_state, input.getType(), kind, input);
+  }]>];
+}
+
+def Transformer_ActivationGradOp : Transformer_RuleOp<"activation_grad", "..., ... -> ...; linear 0"> {
+  let summary = "d_result times the activation's derivative at the input";
+  let description = [{
+    ```mlir
+    %d_h = transformer.activation_grad gelu_tanh %d_m, %h : tensor<4x32x96xf32>
+    ```
+  }];
+  let arguments = (ins Transformer_Activation:$kind, Transformer_Float:$resultGradient, Transformer_Float:$input);
+  let results = (outs Transformer_Float:$result);
+  let assemblyFormat = "$kind $resultGradient `,` $input attr-dict `:` functional-type(operands, results)";
+}
+
+def Transformer_GatedOp : Transformer_RuleOp<"gated", "..., ... -> ...", [HasGradient]> {
+  let summary = "activation(gate) * up: the middle of a gated MLP";
+  let description = [{
+    One op, so that backward needs the two inputs and no third tensor.
+
+    ```mlir
+    %m = transformer.gated silu %gate, %up : tensor<4x32x96xf32>
+    ```
+  }];
+  let arguments = (ins Transformer_Activation:$kind, Transformer_Float:$gate, Transformer_Float:$up);
+  let results = (outs Transformer_Float:$result);
+  let assemblyFormat = "$kind $gate `,` $up attr-dict `:` functional-type(operands, results)";
+  let builders = [OpBuilder<(ins "::heddle::transformer::Activation":$kind, "::mlir::Value":$gate, "::mlir::Value":$up), [{
+    build($_builder, $_state, gate.getType(), kind, gate, up);
+  }]>];
+}
+
+def Transformer_GatedGradOp : Transformer_RuleOp<"gated_grad", "..., ..., ... -> ..., ...; linear 0"> {
+  let summary = "Gradients of gate and up";
+  let description = [{
+    ```mlir
+    %d_gate, %d_up = transformer.gated_grad silu %d_m, %gate, %up : tensor<4x32x96xf32>
+    ```
+  }];
+  let arguments = (ins Transformer_Activation:$kind, Transformer_Float:$resultGradient, Transformer_Float:$gate, Transformer_Float:$up);
+  let results = (outs Transformer_Float:$gateGradient, Transformer_Float:$upGradient);
+  let assemblyFormat = "$kind $resultGradient `,` $gate `,` $up attr-dict `:` functional-type(operands, results)";
+}
+
+//===----------------------------------------------------------------------===//
+// Norms
+//===----------------------------------------------------------------------===//
+
+def Transformer_RmsNormOp : Transformer_RuleOp<"rms_norm", "... d, d -> ... d, ...; whole d", [HasGradient]> {
+  let summary = "x / sqrt(mean(x^2) + epsilon) * weight, over the last dimension";
+  let description = [{
+    The second result is 1 / sqrt(mean(x^2) + epsilon), which backward reads.
+
+    ```mlir
+    %n1, %rstd1 = transformer.rms_norm %x, %w1 epsilon 1.0e-5 : tensor<4x32x64xf32>, tensor<64xf32> -> tensor<4x32xf32>
+    ```
+  }];
+  let arguments = (ins Transformer_Float:$input, Transformer_Float:$weight, F64Attr:$epsilon);
+  let results = (outs Transformer_Float:$result, Transformer_Float:$rstd);
+  let assemblyFormat = "$input `,` $weight `epsilon` $epsilon attr-dict `:` functional-type(operands, results)";
+}
+
+def Transformer_RmsNormGradOp : Transformer_RuleOp<"rms_norm_grad",
+    "... d, ... d, d, ... -> ... d, d; whole d; sum ...; linear 0"> {
+  let summary = "Gradients of input and weight";
+  let description = [{
+    Operands: gradient of the result, input, weight, rstd.
+
+    ```mlir
+    %d_x, %d_w1 = transformer.rms_norm_grad %d_n1, %x, %w1, %rstd1 : tensor<4x32x64xf32>, tensor<64xf32>, tensor<4x32xf32>
+    ```
+  }];
+  let arguments = (ins Transformer_Float:$resultGradient, Transformer_Float:$input,
+                       Transformer_Float:$weight, Transformer_Float:$rstd);
+  let results = (outs Transformer_Float:$inputGradient, Transformer_Float:$weightGradient);
+  let assemblyFormat = "$resultGradient `,` $input `,` $weight `,` $rstd attr-dict `:` functional-type(operands, results)";
+}
+
+def Transformer_LayerNormOp : Transformer_RuleOp<"layer_norm", "... d, d, d -> ... d, ..., ...; whole d", [HasGradient]> {
+  let summary = "(x - mean) / sqrt(variance + epsilon) * weight + bias, over the last dimension";
+  let description = [{
+    Also gives mean and 1 / sqrt(variance + epsilon), which backward reads. The
+    variance divides by the number of elements.
+
+    ```mlir
+    %n1, %mean1, %rstd1 = transformer.layer_norm %x, %w1, %b1 epsilon 1.0e-5 : tensor<4x32x64xf32>, tensor<64xf32> -> tensor<4x32xf32>
+    ```
+  }];
+  let arguments = (ins Transformer_Float:$input, Transformer_Float:$weight, Transformer_Float:$bias, F64Attr:$epsilon);
+  let results = (outs Transformer_Float:$result, Transformer_Float:$mean, Transformer_Float:$rstd);
+  let assemblyFormat = "$input `,` $weight `,` $bias `epsilon` $epsilon attr-dict `:` functional-type(operands, results)";
+}
+
+def Transformer_LayerNormGradOp : Transformer_RuleOp<"layer_norm_grad",
+    "... d, ... d, d, ..., ... -> ... d, d, d; whole d; sum ...; linear 0"> {
+  let summary = "Gradients of input, weight and bias";
+  let description = [{
+    Operands: gradient of the result, input, weight, mean, rstd.
+
+    ```mlir
+    %d_x, %d_w1, %d_b1 = transformer.layer_norm_grad %d_n1, %x, %w1, %mean1, %rstd1 : tensor<4x32x64xf32>, tensor<64xf32>, tensor<4x32xf32>
+    ```
+  }];
+  let arguments = (ins Transformer_Float:$resultGradient, Transformer_Float:$input, Transformer_Float:$weight,
+                       Transformer_Float:$mean, Transformer_Float:$rstd);
+  let results = (outs Transformer_Float:$inputGradient, Transformer_Float:$weightGradient, Transformer_Float:$biasGradient);
+  let assemblyFormat = "$resultGradient `,` $input `,` $weight `,` $mean `,` $rstd attr-dict `:` functional-type(operands, results)";
+}
+
+//===----------------------------------------------------------------------===//
+// Attention
+//===----------------------------------------------------------------------===//
+
+def Transformer_RopeOp : Transformer_RuleOp<"rope", "b s ... k, b s -> b s ... k; whole k; linear 0", [HasGradient]> {
+  let summary = "Rotates pairs of a head's elements by angles that grow with the position";
+  let description = [{
+    Elements i and i + k/2 of a head are a pair, turned by position x frequency i;
+    frequency i is `theta^(-2 i / k)`, changed by `scaling` where it is given.
+    `inverse` turns back: the gradient.
+
+    Constraints: (C1) the head size is even; (C2) `theta` is positive.
+
+    ```mlir
+    %qr = transformer.rope %q, %positions theta 1.0e4 : tensor<4x32x2x2x16xf32>, tensor<4x32xi32>
+    ```
+  }];
+  let arguments = (ins Transformer_Float:$input, Transformer_Integer:$positions, F64Attr:$theta,
+                       OptionalAttr<Transformer_Llama3ScalingAttr>:$scaling, UnitAttr:$inverse);
+  let results = (outs Transformer_Float:$result);
+  let assemblyFormat = "$input `,` $positions `theta` $theta (`scaling` $scaling^)? (`inverse` $inverse^)? attr-dict `:` functional-type(operands, results)";
+  let hasVerifier = 1;
+  let builders = [OpBuilder<(ins "::mlir::Value":$input, "::mlir::Value":$positions, "::mlir::FloatAttr":$theta,
+                                 "::heddle::transformer::Llama3ScalingAttr":$scaling, "bool":$inverse), [{
+    build($_builder, $_state, input.getType(), input, positions, theta, scaling,
+          inverse ? $_builder.getUnitAttr() : ::mlir::UnitAttr());
+  }]>];
+  let extraClassDeclaration = [{
+    /// Radians per position, one per pair (head size / 2 of them).
+    ::llvm::SmallVector<double> getFrequencies();
+  }];
+}
+
+class Transformer_AttentionBase<string mnemonic, string rule, list<Trait> traits>
+    : Transformer_RuleOp<mnemonic, rule, !listconcat([HasCost], traits)> {
+  dag positionArguments = (ins Transformer_Integer:$queryPositions, Transformer_Integer:$keyPositions,
+                       Transformer_Integer:$queryDocuments, Transformer_Integer:$keyDocuments,
+                       F64Attr:$scale, DefaultValuedAttr<ConfinedAttr<I64Attr, [IntNonNegative]>, "0">:$window);
+}
+
+def Transformer_AttentionOp : Transformer_AttentionBase<"attention",
+    "b s g r k, b t g k, b t g k, b s, b t, b s, b t -> b s g r k, b s g r; whole t k", [HasGradient]> {
+  let summary = "Causal grouped-query attention";
+  let description = [{
+    Query i sees key j where both are of one document, position j is at most
+    position i and, with a `window` above 0, position i minus position j is less
+    than it. The second result is the logarithm of the sum of exponentials per
+    query, which backward reads.
+
+    ```mlir
+    %o, %lse = transformer.attention %qr, %kr, %v, %p, %p, %docs, %docs scale 0.25 : tensor<4x32x2x2x16xf32>, tensor<4x32x2x16xf32>, tensor<4x32xi32>, tensor<4x32xi32> -> tensor<4x32x2x2xf32>
+    ```
+  }];
+  let arguments = !con((ins Transformer_Float:$query, Transformer_Float:$key, Transformer_Float:$value), positionArguments);
+  let results = (outs Transformer_Float:$result, Transformer_Float:$lse);
+  let assemblyFormat = "$query `,` $key `,` $value `,` $queryPositions `,` $keyPositions `,` $queryDocuments `,` $keyDocuments `scale` $scale (`window` $window^)? attr-dict `:` functional-type(operands, results)";
+}
+
+def Transformer_AttentionGradOp : Transformer_AttentionBase<"attention_grad",
+    "b s g r k, b s g r k, b t g k, b t g k, b s g r k, b s g r, b s, b t, b s, b t -> b s g r k, b t g k, b t g k; whole t k; sum s r; linear 0", []> {
+  let summary = "Gradients of query, key and value";
+  let description = [{
+    Operands: gradient of the result, query, key, value, result, lse, positions,
+    documents. The gradients of key and value are summed over the query heads of a
+    KV head, and over queries.
+
+    ```mlir
+    %d_qr, %d_kr, %d_v = transformer.attention_grad %d_o, %qr, %kr, %v, %o, %lse, %p, %p, %docs, %docs scale 0.25 : tensor<4x32x2x2x16xf32>, tensor<4x32x2x16xf32>, tensor<4x32x2x2xf32>, tensor<4x32xi32>, tensor<4x32xi32>
+    ```
+  }];
+  let arguments = !con((ins Transformer_Float:$resultGradient, Transformer_Float:$query, Transformer_Float:$key,
+                        Transformer_Float:$value, Transformer_Float:$output, Transformer_Float:$lse), positionArguments);
+  let results = (outs Transformer_Float:$queryGradient, Transformer_Float:$keyGradient, Transformer_Float:$valueGradient);
+  let assemblyFormat = "$resultGradient `,` $query `,` $key `,` $value `,` $output `,` $lse `,` $queryPositions `,` $keyPositions `,` $queryDocuments `,` $keyDocuments `scale` $scale (`window` $window^)? attr-dict `:` functional-type(operands, results)";
+}
+
+def Transformer_SplitTensorsOp : Transformer_ComputedRuleOp<"split_tensors", [HasGradient]> {
+  let summary = "The entries of the first dimension, each as a tensor";
+  let description = [{
+    How a parameter that a checkpoint stores fused is taken apart. Constraints:
+    (C1) there are as many results as the first dimension has entries.
+
+    ```mlir
+    %wq, %wk = transformer.split_tensors %wqk : (tensor<2x4x16x64xf32>) -> (tensor<4x16x64xf32>, tensor<4x16x64xf32>)
+    ```
+  }];
+  let arguments = (ins Transformer_Float:$input);
+  let results = (outs Variadic<Transformer_Float>:$parts);
+  let assemblyFormat = "$input attr-dict `:` functional-type(operands, results)";
+  let hasVerifier = 1;
+}
+
+def Transformer_StackTensorsOp : Transformer_ComputedRuleOp<"stack_tensors"> {
+  let summary = "Tensors of one shape along a new first dimension";
+  let description = [{
+    Constraints: (C1) the first dimension of the result has as many entries as
+    there are operands.
+
+    ```mlir
+    %d_wqk = transformer.stack_tensors %d_wq, %d_wk : (tensor<4x16x64xf32>, tensor<4x16x64xf32>) -> tensor<2x4x16x64xf32>
+    ```
+  }];
+  let arguments = (ins Variadic<Transformer_Float>:$inputs);
+  let results = (outs Transformer_Float:$result);
+  let assemblyFormat = "$inputs attr-dict `:` functional-type(operands, results)";
+  let hasVerifier = 1;
+}
+
+//===----------------------------------------------------------------------===//
+// Embedding and loss
+//===----------------------------------------------------------------------===//
+
+def Transformer_EmbeddingOp : Transformer_RuleOp<"embedding",
+    "b s, v d -> b s d; sum v; position v; linear 1", [HasGradient]> {
+  let summary = "Rows of a table";
+  let description = [{
+    A rank that holds a part of the rows gives zero for the others, so the result
+    is a partial sum. Rows outside the table are never asked for.
+
+    ```mlir
+    %x = transformer.embedding %tokens, %table : tensor<4x32xi32>, tensor<251x64xf32> -> tensor<4x32x64xf32>
+    ```
+  }];
+  let arguments = (ins Transformer_Integer:$ids, Transformer_Float:$table, OptionalAttr<Dist_ShardAttr>:$shard);
+  let results = (outs Transformer_Float:$result);
+  let assemblyFormat = "$ids `,` $table (`shard` $shard^)? attr-dict `:` functional-type(operands, results)";
+}
+
+def Transformer_EmbeddingGradOp : Transformer_RuleOp<"embedding_grad",
+    "b s, b s d, v d -> v d; sum b s; position v; linear 1"> {
+  let summary = "Sums the gradients of each row's uses";
+  let description = [{
+    The table is an operand for its shape and layout; its values are not read.
+
+    ```mlir
+    %d_table = transformer.embedding_grad %tokens, %d_x, %table : tensor<4x32xi32>, tensor<4x32x64xf32>, tensor<251x64xf32>
+    ```
+  }];
+  let arguments = (ins Transformer_Integer:$ids, Transformer_Float:$resultGradient,
+                       Transformer_Float:$like, OptionalAttr<Dist_ShardAttr>:$shard);
+  let results = (outs Transformer_Float:$result);
+  let assemblyFormat = "$ids `,` $resultGradient `,` $like (`shard` $shard^)? attr-dict `:` functional-type(operands, results)";
+}
+
+def Transformer_RowMaxOp : Transformer_RuleOp<"row_max", "... v -> ...; max v; position v"> {
+  let summary = "Maximum of each row";
+  let description = [{
+    ```mlir
+    %max = transformer.row_max %logits : tensor<4x32x251xf32> -> tensor<4x32xf32>
+    ```
+  }];
+  let arguments = (ins Transformer_Float:$input, OptionalAttr<Dist_ShardAttr>:$shard);
+  let results = (outs Transformer_Float:$result);
+  let assemblyFormat = "$input (`shard` $shard^)? attr-dict `:` functional-type(operands, results)";
+}
+
+def Transformer_RowSumExpOp : Transformer_RuleOp<"row_sum_exp", "... v, ... -> ...; sum v; position v"> {
+  let summary = "Sum over each row of exp(x - max)";
+  let description = [{
+    ```mlir
+    %sum = transformer.row_sum_exp %logits, %max : tensor<4x32x251xf32>, tensor<4x32xf32>
+    ```
+  }];
+  let arguments = (ins Transformer_Float:$input, Transformer_Float:$max, OptionalAttr<Dist_ShardAttr>:$shard);
+  let results = (outs Transformer_Float:$result);
+  let assemblyFormat = "$input `,` $max (`shard` $shard^)? attr-dict `:` functional-type(operands, results)";
+}
+
+def Transformer_PickOp : Transformer_RuleOp<"pick", "... v, ... -> ...; sum v; position v; linear 0"> {
+  let summary = "The logit of each label; 0 where the label is not counted";
+  let description = [{
+    ```mlir
+    %picked = transformer.pick %logits, %labels : tensor<4x32x251xf32>, tensor<4x32xi32> -> tensor<4x32xf32>
+    ```
+  }];
+  let arguments = (ins Transformer_Float:$input, Transformer_Integer:$labels, OptionalAttr<Dist_ShardAttr>:$shard);
+  let results = (outs Transformer_Float:$result);
+  let assemblyFormat = "$input `,` $labels (`shard` $shard^)? attr-dict `:` functional-type(operands, results)";
+}
+
+def Transformer_TokenLossOp : Transformer_RuleOp<"token_loss", "..., ..., ... -> ..."> {
+  let summary = "max + log(sum) - picked: the cross entropy of each token";
+  let description = [{
+    ```mlir
+    %losses = transformer.token_loss %max, %sum, %picked : tensor<4x32xf32>
+    ```
+  }];
+  let arguments = (ins Transformer_Float:$max, Transformer_Float:$sum, Transformer_Float:$picked);
+  let results = (outs Transformer_Float:$result);
+  let assemblyFormat = "$max `,` $sum `,` $picked attr-dict `:` functional-type(operands, results)";
+}
+
+def Transformer_CountLabelsOp : Transformer_RuleOp<"count_labels", "b s -> ; sum b s"> {
+  let summary = "Number of labels that are counted: those that are not negative";
+  let description = [{
+    ```mlir
+    %n = transformer.count_labels %labels : tensor<4x32xi32> -> tensor<i64>
+    ```
+  }];
+  let arguments = (ins Transformer_Integer:$labels);
+  let results = (outs Transformer_Count:$result);
+  let assemblyFormat = "$labels attr-dict `:` functional-type(operands, results)";
+}
+
+def Transformer_MeanCountedOp : Transformer_RuleOp<"mean_counted", "b s, b s, -> ; sum b s; linear 0"> {
+  let summary = "Sum of the losses of counted labels, divided by the count of the whole step";
+  let description = [{
+    Added over micro-batches and ranks it is the mean; with a count of 0 it is 0.
+
+    ```mlir
+    %loss = transformer.mean_counted %losses, %labels, %count : tensor<4x32xf32>, tensor<4x32xi32>, tensor<i64> -> tensor<f32>
+    ```
+  }];
+  let arguments = (ins Transformer_Float:$losses, Transformer_Integer:$labels, Transformer_Count:$count);
+  let results = (outs Transformer_Float:$result);
+  let assemblyFormat = "$losses `,` $labels `,` $count attr-dict `:` functional-type(operands, results)";
+}
+
+def Transformer_LossGradOp : Transformer_RuleOp<"loss_grad",
+    "b s v, b s, b s, b s, -> b s v; position v"> {
+  let summary = "Gradient of the step's loss by the logits";
+  let description = [{
+    (exp(logit - max) / sum - [label]) / count for counted labels, else 0; 0 in
+    padding and where the count is 0.
+
+    ```mlir
+    %d_logits = transformer.loss_grad %logits, %max, %sum, %labels, %count : tensor<4x32x251xf32>, tensor<4x32xf32>, tensor<4x32xi32>, tensor<i64>
+    ```
+  }];
+  let arguments = (ins Transformer_Float:$logits, Transformer_Float:$max, Transformer_Float:$sum,
+                       Transformer_Integer:$labels, Transformer_Count:$count, OptionalAttr<Dist_ShardAttr>:$shard);
+  let results = (outs Transformer_Float:$result);
+  let assemblyFormat = "$logits `,` $max `,` $sum `,` $labels `,` $count (`shard` $shard^)? attr-dict `:` functional-type(operands, results)";
+}
+
+#endif // HEDDLE_TRANSFORMER_MATH_OPS

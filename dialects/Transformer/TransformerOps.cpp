@@ -1,0 +1,154 @@
+//===- TransformerOps.cpp - rules computed from types, costs --------------===//
+
+#include "dialects/Transformer/Transformer.h"
+
+#include "mlir/IR/Builders.h"
+#include "mlir/IR/OpImplementation.h"
+#include "llvm/ADT/StringExtras.h"
+#include "llvm/ADT/StringSet.h"
+
+#include <cmath>
+#include <numbers>
+
+using namespace mlir;
+using namespace heddle;
+using namespace heddle::transformer;
+
+#define GET_OP_CLASSES
+#include "dialects/Transformer/TransformerOps.cpp.inc"
+
+//===----------------------------------------------------------------------===//
+// Rules that depend on types
+//===----------------------------------------------------------------------===//
+
+static int64_t rankOf(Value value) {
+  return cast<RankedTensorType>(value.getType()).getRank();
+}
+
+std::string ContractOp::getFactorRule() {
+  auto [left, right] = getSpec().split("->");
+  SmallVector<StringRef> kept, all;
+  llvm::SplitString(right, kept);
+  llvm::SplitString(left, all, " ,");
+  llvm::StringSet<> seen;
+  std::string summed;
+  for (StringRef letter : all)
+    if (!llvm::is_contained(kept, letter) && seen.insert(letter).second)
+      summed += " " + letter.str();
+  return getSpec().str() + "; linear 0 1" +
+         (summed.empty() ? "" : "; sum" + summed);
+}
+
+/// Names for the dimensions of a bias: `o0 o1 ...`.
+static std::string trailingFactors(int64_t rank) {
+  std::string names;
+  for (int64_t i = 0; i < rank; ++i)
+    names += " o" + std::to_string(i);
+  return names;
+}
+
+std::string BiasAddOp::getFactorRule() {
+  std::string bias = trailingFactors(rankOf(getBias()));
+  return "..." + bias + "," + bias + " -> ..." + bias + "; additive";
+}
+
+std::string SumLeadingOp::getFactorRule() {
+  std::string kept = trailingFactors(rankOf(getResult()));
+  return "..." + kept + " ->" + kept + "; sum ...; linear 0";
+}
+
+static std::string repeated(size_t count) {
+  return llvm::join(SmallVector<std::string>(count, "..."), ", ");
+}
+
+std::string SplitTensorsOp::getFactorRule() {
+  return "p ... -> " + repeated(getNumResults()) + "; whole p; linear 0";
+}
+
+std::string StackTensorsOp::getFactorRule() {
+  return repeated(getNumOperands()) + " -> p ...; additive";
+}
+
+//===----------------------------------------------------------------------===//
+// Costs
+//===----------------------------------------------------------------------===//
+
+int64_t ContractOp::getFlops() {
+  FailureOr<dist::FactorRule> rule = dist::getFactorRule(*this);
+  int64_t product = 2;
+  llvm::SmallDenseSet<unsigned> seen;
+  for (auto [factors, value] : llvm::zip(rule->operands, getOperands()))
+    for (auto [dim, factor] : llvm::enumerate(factors))
+      if (seen.insert(factor).second)
+        product *= cast<RankedTensorType>(value.getType()).getDimSize(dim);
+  return product;
+}
+
+int64_t transformer::countAttentionPairs(int64_t queries, int64_t keys,
+                                         int64_t window) {
+  int64_t reach = window > 0 ? std::min(window, keys) : keys;
+  // The first `reach` queries see 1, 2, ... keys, the others `reach` each.
+  int64_t growing = std::min(reach, queries);
+  return growing * (growing + 1) / 2 + (queries - growing) * reach;
+}
+
+/// Operations of `products` matrix products per (query, key) pair.
+static int64_t attentionFlops(Value query, Value key, int64_t window,
+                              int64_t products) {
+  ArrayRef<int64_t> q = cast<RankedTensorType>(query.getType()).getShape();
+  int64_t keys = cast<RankedTensorType>(key.getType()).getDimSize(1);
+  int64_t pairs = countAttentionPairs(q[1], keys, window);
+  return 2 * products * pairs * q[0] * q[2] * q[3] * q[4];
+}
+
+int64_t AttentionOp::getFlops() {
+  return attentionFlops(getQuery(), getKey(), getWindow(), 2);
+}
+
+// Scores again, then the gradients of value, probabilities, query and key.
+int64_t AttentionGradOp::getFlops() {
+  return attentionFlops(getQuery(), getKey(), getWindow(), 5);
+}
+
+//===----------------------------------------------------------------------===//
+// Rotary frequencies
+//===----------------------------------------------------------------------===//
+
+static double scaleFrequency(double frequency, Llama3ScalingAttr scaling) {
+  double context = static_cast<double>(scaling.getOriginalContext());
+  double low = scaling.getLowFrequencyFactor().getValueAsDouble();
+  double high = scaling.getHighFrequencyFactor().getValueAsDouble();
+  double factor = scaling.getFactor().getValueAsDouble();
+  double wavelength = 2 * std::numbers::pi / frequency;
+  if (wavelength < context / high)
+    return frequency;
+  if (wavelength > context / low)
+    return frequency / factor;
+  double smooth = (context / wavelength - low) / (high - low);
+  return (1 - smooth) * frequency / factor + smooth * frequency;
+}
+
+SmallVector<double> RopeOp::getFrequencies() {
+  int64_t size = cast<RankedTensorType>(getInput().getType()).getShape().back();
+  double theta = getTheta().convertToDouble();
+  SmallVector<double> frequencies;
+  for (int64_t i = 0; i < size / 2; ++i) {
+    double frequency = std::pow(theta, -2.0 * static_cast<double>(i) /
+                                           static_cast<double>(size));
+    frequencies.push_back(
+        getScaling() ? scaleFrequency(frequency, *getScaling()) : frequency);
+  }
+  return frequencies;
+}
+
+//===----------------------------------------------------------------------===//
+// Loops
+//===----------------------------------------------------------------------===//
+
+YieldOp LoopOp::getYield() {
+  return cast<YieldOp>(getBody().front().getTerminator());
+}
+
+void LoopOp::getAsmBlockArgumentNames(Region &, OpAsmSetValueNameFn setName) {
+  setName(getIndex(), getOver() == "layer" ? "layer" : "i");
+}

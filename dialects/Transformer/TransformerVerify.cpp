@@ -1,0 +1,168 @@
+//===- TransformerVerify.cpp - verifiers, by label ------------------------===//
+
+#include "dialects/Transformer/Transformer.h"
+
+#include "mlir/IR/Builders.h"
+#include "llvm/ADT/StringExtras.h"
+#include "llvm/ADT/StringMap.h"
+#include "llvm/ADT/StringSet.h"
+
+using namespace mlir;
+using namespace heddle::transformer;
+
+LogicalResult ContractOp::verify() {
+  auto [left, right] = getSpec().split("->");
+  auto [first, second] = left.split(",");
+  llvm::StringMap<int> lists; // C1
+  for (StringRef list : {first, second, right}) {
+    SmallVector<StringRef> letters;
+    llvm::SplitString(list, letters);
+    llvm::StringSet<> here;
+    for (StringRef letter : letters) {
+      if (!here.insert(letter).second)
+        return emitOpError() << "has letter '" << letter << "' twice in '"
+                             << list.trim() << "'";
+      ++lists[letter];
+    }
+  }
+  for (const auto &letter : lists)
+    if (letter.second < 2)
+      return emitOpError() << "has letter '" << letter.first()
+                           << "' in one list only; it must be in two of '"
+                           << getSpec() << "'";
+  return success();
+}
+
+LogicalResult RopeOp::verify() {
+  int64_t size = cast<RankedTensorType>(getInput().getType()).getShape().back();
+  if (size % 2 != 0) // C1
+    return emitOpError() << "needs an even head size, got " << size;
+  if (!(getTheta().convertToDouble() > 0)) // C2
+    return emitOpError() << "needs a theta above 0, got " << getThetaAttr();
+  return success();
+}
+
+static LogicalResult verifyParts(Operation *op, Value whole, size_t parts) {
+  auto type = cast<RankedTensorType>(whole.getType());
+  if (type.getRank() < 1 ||
+      type.getDimSize(0) != static_cast<int64_t>(parts)) // C1
+    return op->emitOpError()
+           << "has " << parts << " parts, but the whole is " << type;
+  return success();
+}
+LogicalResult SplitTensorsOp::verify() {
+  return verifyParts(*this, getInput(), getNumResults());
+}
+LogicalResult StackTensorsOp::verify() {
+  return verifyParts(*this, getResult(), getNumOperands());
+}
+
+//===----------------------------------------------------------------------===//
+// States
+//===----------------------------------------------------------------------===//
+
+LogicalResult StateOp::verify() {
+  bool perLayer = getSymName().contains("{}");
+  if (perLayer != getLayers().has_value()) // C1
+    return emitOpError() << (perLayer ? "has {} in its name but no layers"
+                                      : "has layers but no {} in its name");
+  if (getFileOrder().has_value() != getFileShape().has_value())
+    return emitOpError() << "has one of file_order and file_shape, not both";
+  if (getFileOrder()) { // C2
+    SmallVector<int64_t> order(*getFileOrder());
+    llvm::sort(order);
+    bool permutation =
+        static_cast<int64_t>(order.size()) == getTensorType().getRank();
+    for (auto [i, dim] : llvm::enumerate(order))
+      permutation &= dim == static_cast<int64_t>(i);
+    if (!permutation)
+      return emitOpError() << "file_order is no permutation of the "
+                           << getTensorType().getRank() << " dimensions";
+    int64_t elements = 1;
+    for (int64_t size : *getFileShape())
+      elements *= size;
+    if (elements != getTensorType().getNumElements())
+      return emitOpError() << "file_shape has " << elements
+                           << " elements, the type "
+                           << getTensorType().getNumElements();
+  }
+  for (FlatSymbolRefAttr other :
+       std::array{getOfAttr(), getStorageAttr()}) // C3
+    if (other && !SymbolTable::lookupNearestSymbolFrom<StateOp>(*this, other))
+      return emitOpError() << "refers to " << other << ", which is no state";
+  if ((getKind() == StateKind::Parameter) == static_cast<bool>(getOf())) // C4
+    return emitOpError() << "a parameter has no 'of', any other state has one";
+  return success();
+}
+
+/// (S1) to (S3). `type` is null where no value is named.
+static LogicalResult verifyAccess(Operation *op, FlatSymbolRefAttr name,
+                                  Value index, bool indexed, Type type,
+                                  SymbolTableCollection &symbols) {
+  auto state = symbols.lookupNearestSymbolFrom<StateOp>(op, name);
+  if (!state) // S1
+    return op->emitOpError() << "refers to " << name << ", which is no state";
+  if (indexed &&
+      state.getLayers().has_value() != static_cast<bool>(index)) // S2
+    return op->emitOpError()
+           << (index ? "gives a layer of " : "gives no layer of ") << name
+           << (index ? ", which has none" : "");
+  if (type && type != state.getType()) // S3
+    return op->emitOpError() << "has type " << type << ", but state " << name
+                             << " is " << state.getType();
+  return success();
+}
+
+LogicalResult LoadOp::verifySymbolUses(SymbolTableCollection &symbols) {
+  return verifyAccess(*this, getStateAttr(), getIndex(), true, getType(),
+                      symbols);
+}
+LogicalResult StoreOp::verifySymbolUses(SymbolTableCollection &symbols) {
+  return verifyAccess(*this, getStateAttr(), getIndex(), true,
+                      getValue().getType(), symbols);
+}
+LogicalResult AccumulateOp::verifySymbolUses(SymbolTableCollection &symbols) {
+  return verifyAccess(*this, getStateAttr(), getIndex(), true,
+                      getValue().getType(), symbols);
+}
+LogicalResult ZeroOp::verifySymbolUses(SymbolTableCollection &symbols) {
+  return verifyAccess(*this, getStateAttr(), Value(), false, Type(), symbols);
+}
+
+//===----------------------------------------------------------------------===//
+// Loops
+//===----------------------------------------------------------------------===//
+
+LogicalResult LoopOp::verify() {
+  if (getOver() != "layer" && getOver() != "micro_batch") // C1
+    return emitOpError() << "must be over \"layer\" or \"micro_batch\", got "
+                         << getOverAttr();
+  YieldOp yield = getYield();
+  size_t carried = getInits().size();
+  bool indexed = getBody().getNumArguments() == carried + 1 &&
+                 getIndex().getType().isIndex();
+  if (!indexed || yield.getCarried().size() != carried ||
+      getNumResults() < carried) // C2
+    return emitOpError() << "carries " << carried
+                         << " values; the body needs an index and " << carried
+                         << " arguments, and yields as many";
+  for (auto [init, argument, yielded, result] : llvm::zip(
+           getInits(), getCarried(), yield.getCarried(), getCarriedResults()))
+    if (init.getType() != argument.getType() ||
+        init.getType() != yielded.getType() ||
+        init.getType() != result.getType())
+      return emitOpError() << "carries a value of type " << init.getType()
+                           << " as " << argument.getType() << ", "
+                           << yielded.getType() << " and " << result.getType();
+  if (getStacks().size() != yield.getCollected().size()) // C3
+    return emitOpError() << "collects " << yield.getCollected().size()
+                         << " values into " << getStacks().size() << " stacks";
+  for (auto [stack, value] : llvm::zip(getStacks(), yield.getCollected())) {
+    auto expected = StackType::get(getContext(), getCount(),
+                                   cast<RankedTensorType>(value.getType()));
+    if (stack.getType() != expected)
+      return emitOpError() << "collects " << value.getType() << " into "
+                           << stack.getType();
+  }
+  return success();
+}
