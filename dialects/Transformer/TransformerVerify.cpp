@@ -79,15 +79,14 @@ LogicalResult StateOp::verify() {
       return emitOpError() << "file_order is no permutation of the "
                            << getTensorType().getRank() << " dimensions";
     int64_t elements = 1;
-    for (int64_t size : *getFileShape())
+    for (int64_t size : getFileShapeAttr().asArrayRef())
       elements *= size;
     if (elements != getTensorType().getNumElements())
       return emitOpError() << "file_shape has " << elements
                            << " elements, the type "
                            << getTensorType().getNumElements();
   }
-  for (FlatSymbolRefAttr other :
-       std::array{getOfAttr(), getStorageAttr()}) // C3
+  for (FlatSymbolRefAttr other : {getOfAttr(), getStorageAttr()}) // C3
     if (other && !SymbolTable::lookupNearestSymbolFrom<StateOp>(*this, other))
       return emitOpError() << "refers to " << other << ", which is no state";
   if ((getKind() == StateKind::Parameter) == static_cast<bool>(getOf())) // C4
