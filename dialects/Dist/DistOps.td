@@ -147,22 +147,24 @@ def Dist_AllToAllOp : Dist_CollectiveOp<"all_to_all"> {
 }
 
 def Dist_PermuteOp : Dist_CollectiveOp<"permute"> {
-  let summary = "Each rank receives the tile of one other";
+  let summary = "Each rank of a group receives the tile of one other";
   let description = [{
-    Rank `i` of the mesh receives the input of rank `sources[i]`.
+    The rank at position `i` of a group over `axes` receives the input of the
+    rank at position `sources[i]`.
 
-    Constraints: (C1) `sources` has one entry per rank of the mesh, each a rank;
-    (C2) the result has the element type and the number of elements of the input.
+    Constraints: (C1) every name in `axes` is an axis of `mesh`, and none
+    repeats; (C2) `sources` is a permutation of the positions; (C3) the result
+    has the element type and the number of elements of the input.
 
     Bytes sent per rank: the input, 0 where a rank keeps its own tile.
 
     ```mlir
-    %other = dist.permute %x on #pair from [1, 0] : tensor<8xf32> -> tensor<8xf32>
+    %other = dist.permute %x on #pod over ["dp"] from [1, 0] : tensor<8xf32> -> tensor<8xf32>
     ```
   }];
   let arguments = (ins AnyStaticShapeTensor:$input, Dist_MeshAttr:$mesh,
-                       DenseI64ArrayAttr:$sources);
-  let assemblyFormat = "$input `on` $mesh `from` $sources attr-dict `:` type($input) `->` type($result)";
+                       StrArrayAttr:$axes, DenseI64ArrayAttr:$sources);
+  let assemblyFormat = "$input `on` $mesh `over` $axes `from` $sources attr-dict `:` type($input) `->` type($result)";
 }
 
 def Dist_SliceOp : Dist_CollectiveOp<"slice"> {

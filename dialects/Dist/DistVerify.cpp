@@ -124,17 +124,21 @@ LogicalResult AllToAllOp::verify() {
 }
 
 LogicalResult PermuteOp::verify() {
-  int64_t ranks = getMesh().getNumRanks();
-  if (static_cast<int64_t>(getSources().size()) != ranks) // C1
-    return emitOpError() << "needs a source for each of " << ranks
-                         << " ranks, got " << getSources().size();
-  for (int64_t source : getSources())
-    if (source < 0 || source >= ranks)
-      return emitOpError() << "source " << source << " is no rank of the mesh";
+  if (failed(verifyAxes(*this, getMesh(), getAxes()))) // C1
+    return failure();
+  int64_t ranks = getMesh().getGroupSize(getAxes());
+  SmallVector<int64_t> sorted(getSources());
+  llvm::sort(sorted);
+  bool permutation = static_cast<int64_t>(sorted.size()) == ranks;
+  for (auto [i, source] : llvm::enumerate(sorted))
+    permutation &= source == static_cast<int64_t>(i);
+  if (!permutation) // C2
+    return emitOpError() << "sources must be a permutation of the " << ranks
+                         << " positions of a group";
   auto input = cast<RankedTensorType>(getInput().getType());
   auto result = cast<RankedTensorType>(getType());
   if (input.getNumElements() != result.getNumElements() ||
-      input.getElementType() != result.getElementType()) // C2
+      input.getElementType() != result.getElementType()) // C3
     return emitOpError() << "cannot turn " << input << " into " << result;
   return success();
 }
