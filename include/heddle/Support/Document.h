@@ -117,7 +117,7 @@ struct NumberRange {
 /// default, or is an error where there is none. On an error the getter returns
 /// the default (or 0, false, ""), and finish() gives one message:
 /// `FILE:LINE: key 'a.b': found X, expected Y`. Readers of nested maps report
-/// to the same place; finish() of the outermost reports for all.
+/// to the same place. The document must outlive its readers.
 class MapReader {
 public:
   explicit MapReader(const Document &document);
@@ -175,29 +175,31 @@ public:
   /// Whether this reader and its relatives recorded nothing so far. Cross-check
   /// values only if so.
   bool ok() const;
-  /// Makes keys that no getter asked for errors, with the nearest known key.
-  /// Every nested reader needs it; finish() includes it.
-  void rejectUnknownKeys();
-  /// rejectUnknownKeys(), then the error that explains most: an unknown key
-  /// before others, then the first by line.
+  /// Once, at the end, of the outermost reader: keys that no getter asked for
+  /// are errors, in nested maps too, with the nearest known key. Of all errors
+  /// it gives the one that explains most: an unknown key, else the first line.
   Result<void> finish();
 
-  const std::string &file() const { return fileName; }
-  int line() const { return mapValue->line; }
+  const std::string &file() const;
+  int line() const; ///< where the map begins
   /// The key's full name in messages: `optimizer.lr`.
   std::string pathOf(std::string_view key) const;
 
 private:
-  struct Sink;
+  struct Level; ///< one map: its value, path, known keys
+  struct Sink;  ///< all levels and errors of one document
+
+  MapReader(std::shared_ptr<Sink> sink, const Value &map, std::string path);
   const Value *lookUp(std::string_view key, bool required,
                       const std::string &expected);
-  MapReader(const MapReader &parent, const Value &map, std::string path);
+  const std::vector<Value> *list(std::string_view key, bool required,
+                                 const std::string &expected,
+                                 std::optional<std::size_t> count);
+  void mismatch(const Value &found, std::string_view key,
+                const std::string &expected);
 
-  std::string fileName;
-  const Value *mapValue;
-  std::string prefix;
   std::shared_ptr<Sink> sink;
-  std::vector<std::string> known;
+  std::shared_ptr<Level> level;
 };
 
 /// The candidate nearest to `word` by edit distance, if one is near enough to

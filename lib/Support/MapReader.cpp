@@ -1,0 +1,385 @@
+#include "heddle/Support/Document.h"
+
+#include "Scalars.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <tuple>
+
+using namespace heddle;
+
+struct MapReader::Level {
+  const Value *map;
+  std::string path;
+  std::vector<std::string> known;
+};
+
+struct MapReader::Sink {
+  struct Problem {
+    int rank; ///< 0: an unknown key, which explains a missing one
+    int line;
+    std::string message;
+  };
+
+  std::string file;
+  std::vector<std::shared_ptr<Level>> levels;
+  std::vector<Problem> problems;
+
+  void add(int rank, int line, const std::string &message) {
+    problems.push_back(
+        {rank, line, fmt::format("{}:{}: {}", file, line, message)});
+  }
+  void rejectUnknownKeys(const Level &level);
+};
+
+static std::string joinPath(const std::string &path, std::string_view key) {
+  return path.empty() ? std::string(key) : fmt::format("{}.{}", path, key);
+}
+
+void MapReader::Sink::rejectUnknownKeys(const Level &level) {
+  for (const Value::Entry &entry : level.map->entries) {
+    if (std::count(level.known.begin(), level.known.end(), entry.key))
+      continue;
+    std::string advice;
+    if (auto near = nearestName(entry.key, level.known))
+      advice = fmt::format("; did you mean '{}'?", *near);
+    else if (level.known.size() <= 12)
+      advice = fmt::format("; known keys: {}", fmt::join(level.known, ", "));
+    add(0, entry.line,
+        fmt::format("unknown key '{}'{}", joinPath(level.path, entry.key),
+                    advice));
+  }
+}
+
+MapReader::MapReader(std::shared_ptr<Sink> shared, const Value &map,
+                     std::string path)
+    : sink(std::move(shared)), level(std::make_shared<Level>()) {
+  level->map = &map;
+  level->path = std::move(path);
+  sink->levels.push_back(level);
+}
+
+MapReader::MapReader(const std::string &file, const Value &map,
+                     std::string path)
+    : MapReader(std::make_shared<Sink>(), map, std::move(path)) {
+  sink->file = file;
+  if (!map.isMap())
+    sink->add(
+        0, map.line,
+        fmt::format("found {}, expected keys and values", map.describe()));
+}
+
+MapReader::MapReader(const Document &document)
+    : MapReader(document.file(), document.root()) {}
+
+const std::string &MapReader::file() const { return sink->file; }
+int MapReader::line() const { return level->map->line; }
+bool MapReader::ok() const { return sink->problems.empty(); }
+
+std::string MapReader::pathOf(std::string_view key) const {
+  return joinPath(level->path, key);
+}
+
+void MapReader::know(std::string_view key) {
+  if (!std::count(level->known.begin(), level->known.end(), key))
+    level->known.emplace_back(key);
+}
+
+const Value *MapReader::value(std::string_view key) {
+  know(key);
+  return level->map->find(key);
+}
+
+bool MapReader::has(std::string_view key) {
+  const Value *found = value(key);
+  return found && !found->isNull();
+}
+
+void MapReader::failAt(int line, std::string_view key,
+                       const std::string &message) {
+  sink->add(1, line, fmt::format("key '{}': {}", pathOf(key), message));
+}
+
+void MapReader::fail(std::string_view key, const std::string &message) {
+  const Value *found = level->map->find(key);
+  failAt(found ? found->line : line(), key, message);
+}
+
+void MapReader::mismatch(const Value &found, std::string_view key,
+                         const std::string &expected) {
+  failAt(found.line, key,
+         fmt::format("found {}, expected {}", found.describe(), expected));
+}
+
+const Value *MapReader::lookUp(std::string_view key, bool required,
+                               const std::string &expected) {
+  const Value *found = value(key);
+  if (!found && required && level->map->isMap())
+    sink->add(
+        1, line(),
+        fmt::format("key '{}' is missing; add it ({})", pathOf(key), expected));
+  return found;
+}
+
+static std::optional<std::int64_t> integerIn(const Value &value,
+                                             IntegerRange range) {
+  if (value.kind != Value::Kind::Number || !value.integer ||
+      *value.integer < range.min || *value.integer > range.max)
+    return std::nullopt;
+  return value.integer;
+}
+
+static std::optional<double> numberIn(const Value &value, NumberRange range) {
+  double x = value.number;
+  if (value.kind != Value::Kind::Number || !std::isfinite(x) || x < range.min ||
+      x > range.max || (range.minExcluded && x == range.min) ||
+      (range.maxExcluded && x == range.max))
+    return std::nullopt;
+  return x;
+}
+
+std::int64_t MapReader::integer(std::string_view key, IntegerRange range,
+                                std::optional<std::int64_t> byDefault) {
+  const Value *found = lookUp(key, !byDefault, range.describe());
+  std::optional<std::int64_t> read;
+  if (found && !(read = integerIn(*found, range)))
+    mismatch(*found, key, range.describe());
+  return read.value_or(byDefault.value_or(0));
+}
+
+std::optional<std::int64_t> MapReader::optionalInteger(std::string_view key,
+                                                       IntegerRange range) {
+  if (!has(key))
+    return std::nullopt;
+  return integer(key, range);
+}
+
+double MapReader::number(std::string_view key, NumberRange range,
+                         std::optional<double> byDefault) {
+  const Value *found = lookUp(key, !byDefault, range.describe());
+  std::optional<double> read;
+  if (found && !(read = numberIn(*found, range)))
+    mismatch(*found, key, range.describe());
+  return read.value_or(byDefault.value_or(0));
+}
+
+std::optional<double> MapReader::optionalNumber(std::string_view key,
+                                                NumberRange range) {
+  if (!has(key))
+    return std::nullopt;
+  return number(key, range);
+}
+
+bool MapReader::boolean(std::string_view key, std::optional<bool> byDefault) {
+  const Value *found = lookUp(key, !byDefault, "true or false");
+  if (found && found->kind == Value::Kind::Bool)
+    return found->boolean;
+  if (found)
+    mismatch(*found, key, "true or false");
+  return byDefault.value_or(false);
+}
+
+std::string MapReader::string(std::string_view key,
+                              std::optional<std::string> byDefault) {
+  const Value *found = lookUp(key, !byDefault, "a string");
+  if (found && found->kind == Value::Kind::String && !found->text.empty())
+    return found->text;
+  if (found)
+    mismatch(*found, key, "a string");
+  return byDefault.value_or("");
+}
+
+std::string MapReader::choice(std::string_view key,
+                              const std::vector<std::string> &choices,
+                              std::optional<std::string> byDefault) {
+  std::string expected =
+      choices.size() == 1 ? choices.front()
+                          : fmt::format("one of {}", fmt::join(choices, ", "));
+  const Value *found = lookUp(key, !byDefault, expected);
+  bool scalar = found && !found->isList() && !found->isMap();
+  if (scalar && std::count(choices.begin(), choices.end(), found->text))
+    return found->text;
+  if (found)
+    mismatch(*found, key, expected);
+  return byDefault.value_or("");
+}
+
+const std::vector<Value> *MapReader::list(std::string_view key, bool required,
+                                          const std::string &expected,
+                                          std::optional<std::size_t> count) {
+  const Value *found = lookUp(key, required, expected);
+  if (!found)
+    return nullptr;
+  if (!found->isList() || (count && found->items.size() != *count)) {
+    mismatch(*found, key, expected);
+    return nullptr;
+  }
+  return &found->items;
+}
+
+static std::string listOf(std::optional<std::size_t> count,
+                          const std::string &each) {
+  return count ? fmt::format("a list of {}, each {}", *count, each)
+               : fmt::format("a list, each {}", each);
+}
+
+std::vector<std::int64_t>
+MapReader::integers(std::string_view key, IntegerRange range,
+                    std::optional<std::vector<std::int64_t>> byDefault,
+                    std::optional<std::size_t> count) {
+  const std::vector<Value> *found =
+      list(key, !byDefault, listOf(count, range.describe()), count);
+  if (!found)
+    return byDefault.value_or(std::vector<std::int64_t>(count.value_or(0)));
+  std::vector<std::int64_t> read;
+  for (const Value &item : *found) {
+    std::optional<std::int64_t> integer = integerIn(item, range);
+    if (!integer)
+      mismatch(item, key, range.describe());
+    read.push_back(integer.value_or(0));
+  }
+  return read;
+}
+
+std::vector<double>
+MapReader::numbers(std::string_view key, NumberRange range,
+                   std::optional<std::vector<double>> byDefault,
+                   std::optional<std::size_t> count) {
+  const std::vector<Value> *found =
+      list(key, !byDefault, listOf(count, range.describe()), count);
+  if (!found)
+    return byDefault.value_or(std::vector<double>(count.value_or(0)));
+  std::vector<double> read;
+  for (const Value &item : *found) {
+    std::optional<double> number = numberIn(item, range);
+    if (!number)
+      mismatch(item, key, range.describe());
+    read.push_back(number.value_or(0));
+  }
+  return read;
+}
+
+std::vector<std::string>
+MapReader::strings(std::string_view key,
+                   std::optional<std::vector<std::string>> byDefault) {
+  const std::vector<Value> *found =
+      list(key, !byDefault, "a list of strings", std::nullopt);
+  if (!found)
+    return byDefault.value_or(std::vector<std::string>());
+  std::vector<std::string> read;
+  for (const Value &item : *found) {
+    if (item.kind != Value::Kind::String)
+      mismatch(item, key, "a string");
+    read.push_back(item.text);
+  }
+  return read;
+}
+
+std::optional<MapReader> MapReader::map(std::string_view key) {
+  const Value *found = value(key);
+  if (!found || found->isNull())
+    return std::nullopt;
+  if (!found->isMap()) {
+    mismatch(*found, key, "keys and values");
+    return std::nullopt;
+  }
+  return MapReader(sink, *found, pathOf(key));
+}
+
+std::optional<MapReader> MapReader::requiredMap(std::string_view key) {
+  const Value *found = lookUp(key, true, "keys and values");
+  if (found && found->isNull())
+    mismatch(*found, key, "keys and values");
+  return map(key);
+}
+
+std::vector<MapReader> MapReader::maps(std::string_view key) {
+  std::vector<MapReader> readers;
+  const Value *found = value(key);
+  if (!found)
+    return readers;
+  if (!found->isList()) {
+    mismatch(*found, key, "a list of maps");
+    return readers;
+  }
+  for (std::size_t i = 0; i < found->items.size(); ++i) {
+    std::string item = fmt::format("{}[{}]", key, i);
+    if (found->items[i].isMap())
+      readers.push_back(MapReader(sink, found->items[i], pathOf(item)));
+    else
+      mismatch(found->items[i], item, "keys and values");
+  }
+  return readers;
+}
+
+Result<void> MapReader::finish() {
+  for (const std::shared_ptr<Level> &each : sink->levels)
+    sink->rejectUnknownKeys(*each);
+  if (ok())
+    return {};
+  auto first = std::min_element(
+      sink->problems.begin(), sink->problems.end(), [](auto &a, auto &b) {
+        return std::tie(a.rank, a.line) < std::tie(b.rank, b.line);
+      });
+  return Error{first->message};
+}
+
+std::string IntegerRange::describe() const {
+  constexpr std::int64_t large = std::int64_t{1} << 53;
+  if (min > -large && max < large)
+    return min == max ? fmt::format("{}", min)
+                      : fmt::format("an integer from {} to {}", min, max);
+  if (min > -large)
+    return fmt::format("an integer of at least {}", min);
+  return max < large ? fmt::format("an integer of at most {}", max)
+                     : "an integer";
+}
+
+std::string NumberRange::describe() const {
+  using Limits = std::numeric_limits<double>;
+  std::string low, high;
+  if (min != Limits::lowest())
+    low = fmt::format("{} {}", minExcluded ? "above" : "of at least", min);
+  if (max != Limits::max())
+    high = fmt::format("{} {}", maxExcluded ? "below" : "of at most", max);
+  if (low.empty() && high.empty())
+    return "a finite number";
+  return fmt::format("a number {}{}{}", low,
+                     low.empty() || high.empty() ? "" : " and ", high);
+}
+
+static std::size_t editDistance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), 0);
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    std::size_t diagonal = row[0];
+    row[0] = i + 1;
+    for (std::size_t j = 0; j < b.size(); ++j) {
+      std::size_t replaced = diagonal + (a[i] != b[j]);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({replaced, row[j] + 1, row[j + 1] + 1});
+    }
+  }
+  return row.back();
+}
+
+std::optional<std::string>
+heddle::nearestName(std::string_view word,
+                    const std::vector<std::string> &candidates) {
+  std::optional<std::string> nearest;
+  if (word.size() > 200)
+    return nearest;
+  std::size_t best = std::max<std::size_t>(1, word.size() / 3) + 1;
+  for (const std::string &candidate : candidates) {
+    std::size_t distance = editDistance(word, candidate);
+    if (distance < best) {
+      best = distance;
+      nearest = candidate;
+    }
+  }
+  return nearest;
+}

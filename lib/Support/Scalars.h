@@ -1,0 +1,29 @@
+//===- Scalars.h - What JSON and YAML have in common ------------*- C++ -*-===//
+
+#ifndef HEDDLE_LIB_SUPPORT_SCALARS_H
+#define HEDDLE_LIB_SUPPORT_SCALARS_H
+
+#include "heddle/Support/Document.h"
+
+#include <string>
+#include <string_view>
+
+namespace heddle::detail {
+
+constexpr int maxDepth = 64;
+
+/// Types an unquoted scalar by the core schema of YAML 1.2, of which JSON's
+/// literals are a part.
+Value plainScalar(std::string_view text, int line);
+
+/// "FILE:LINE: MESSAGE".
+Error errorAt(const std::string &file, int line, const std::string &message);
+
+/// Checks that `text` is UTF-8 without NUL, and not blank; drops a byte order
+/// mark.
+Result<std::string_view> checkText(std::string_view text,
+                                   const std::string &file);
+
+} // namespace heddle::detail
+
+#endif
