@@ -57,16 +57,44 @@ std::string SumLeadingOp::getFactorRule() {
   return "..." + kept + " ->" + kept + "; sum ...; linear 0";
 }
 
-static std::string repeated(size_t count) {
-  return llvm::join(SmallVector<std::string>(count, "..."), ", ");
+/// Names of a part's dimensions: those of `whole` behind its first, `o0 o1
+/// ...`, in order, and a name of its own for each further dimension of size 1.
+static std::string partFactors(Value whole, Value part) {
+  ArrayRef<int64_t> sizes =
+      cast<RankedTensorType>(whole.getType()).getShape().drop_front();
+  std::string names;
+  size_t next = 0;
+  for (auto [dim, size] :
+       llvm::enumerate(cast<RankedTensorType>(part.getType()).getShape())) {
+    bool further = size == 1 && (next == sizes.size() || sizes[next] != 1);
+    names +=
+        further ? " u" + std::to_string(dim) : " o" + std::to_string(next++);
+  }
+  return names;
+}
+
+static std::string allPartFactors(Value whole, ValueRange parts) {
+  return llvm::join(
+      llvm::map_range(parts,
+                      [&](Value part) { return partFactors(whole, part); }),
+      ",");
 }
 
 std::string SplitTensorsOp::getFactorRule() {
-  return "p ... -> " + repeated(getNumResults()) + "; whole p; linear 0";
+  return "p" + trailingFactors(rankOf(getInput()) - 1) + " ->" +
+         allPartFactors(getInput(), getParts()) + "; whole p; linear 0";
 }
 
 std::string StackTensorsOp::getFactorRule() {
-  return repeated(getNumOperands()) + " -> p ...; additive";
+  std::string parts = allPartFactors(getResult(), getInputs());
+  std::string further; // of size 1, so that leaving it out is a sum
+  SmallVector<StringRef> words;
+  llvm::SplitString(parts, words, " ,");
+  for (StringRef word : words)
+    if (word.starts_with("u"))
+      further += " " + word.str();
+  return parts + " -> p" + trailingFactors(rankOf(getResult()) - 1) +
+         "; additive" + (further.empty() ? "" : "; sum" + further);
 }
 
 //===----------------------------------------------------------------------===//

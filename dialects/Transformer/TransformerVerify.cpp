@@ -61,6 +61,29 @@ LogicalResult StackTensorsOp::verify() {
 // States
 //===----------------------------------------------------------------------===//
 
+/// (C2): how files store the whole tensor, which a rank may hold a part of.
+static LogicalResult verifyFileShape(StateOp state) {
+  auto global = state->getAttrOfType<TypeAttr>(heddle::dist::kGlobalTypeName);
+  auto whole = global ? cast<RankedTensorType>(global.getValue())
+                      : state.getTensorType();
+  SmallVector<int64_t> order(*state.getFileOrder());
+  llvm::sort(order);
+  bool permutation = static_cast<int64_t>(order.size()) == whole.getRank();
+  for (auto [i, dim] : llvm::enumerate(order))
+    permutation &= dim == static_cast<int64_t>(i);
+  if (!permutation)
+    return state.emitOpError() << "file_order is no permutation of the "
+                               << whole.getRank() << " dimensions";
+  int64_t elements = 1;
+  for (int64_t size : state.getFileShapeAttr().asArrayRef())
+    elements *= size;
+  if (elements != whole.getNumElements())
+    return state.emitOpError()
+           << "file_shape has " << elements << " elements, the type "
+           << whole.getNumElements();
+  return success();
+}
+
 LogicalResult StateOp::verify() {
   bool perLayer = getSymName().contains("{}");
   if (perLayer != getLayers().has_value()) // C1
@@ -68,24 +91,8 @@ LogicalResult StateOp::verify() {
                                       : "has layers but no {} in its name");
   if (getFileOrder().has_value() != getFileShape().has_value())
     return emitOpError() << "has one of file_order and file_shape, not both";
-  if (getFileOrder()) { // C2
-    SmallVector<int64_t> order(*getFileOrder());
-    llvm::sort(order);
-    bool permutation =
-        static_cast<int64_t>(order.size()) == getTensorType().getRank();
-    for (auto [i, dim] : llvm::enumerate(order))
-      permutation &= dim == static_cast<int64_t>(i);
-    if (!permutation)
-      return emitOpError() << "file_order is no permutation of the "
-                           << getTensorType().getRank() << " dimensions";
-    int64_t elements = 1;
-    for (int64_t size : getFileShapeAttr().asArrayRef())
-      elements *= size;
-    if (elements != getTensorType().getNumElements())
-      return emitOpError() << "file_shape has " << elements
-                           << " elements, the type "
-                           << getTensorType().getNumElements();
-  }
+  if (getFileOrder() && failed(verifyFileShape(*this)))
+    return failure();
   for (FlatSymbolRefAttr other : {getOfAttr(), getStorageAttr()}) // C3
     if (other && !SymbolTable::lookupNearestSymbolFrom<StateOp>(*this, other))
       return emitOpError() << "refers to " << other << ", which is no state";

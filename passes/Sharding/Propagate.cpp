@@ -1,0 +1,255 @@
+//===- Propagate.cpp - the pass, and the edges of segments ----------------===//
+//
+// What the pass promises is written once, in Passes.td.
+//
+//===----------------------------------------------------------------------===//
+
+#include "passes/Sharding/Passes.h"
+#include "passes/Sharding/Propagation.h"
+
+#include "mlir/IR/Builders.h"
+
+using namespace mlir;
+using namespace heddle;
+using namespace heddle::sharding;
+using dist::LayoutAttr;
+using transformer::StateKind;
+using transformer::StateOp;
+
+namespace heddle {
+#define GEN_PASS_DEF_PROPAGATELAYOUTSPASS
+#include "passes/Sharding/Passes.h.inc"
+} // namespace heddle
+
+//===----------------------------------------------------------------------===//
+// Segments
+//===----------------------------------------------------------------------===//
+
+/// The name that layouts of a segment are pinned and saved under: forward and
+/// backward share it.
+static StringRef segmentOf(func::FuncOp function) {
+  StringRef name = function.getSymName();
+  name.consume_back("_bwd");
+  return name;
+}
+
+/// The layout of what flows between segments, or null for another value: `x`,
+/// `delta`, their gradients.
+static LayoutAttr edgeLayout(StringRef name, RankedTensorType type,
+                             const Pinned &pinned) {
+  LayoutAttr x = pinned.values.lookup("block.x"),
+             delta = pinned.values.lookup("block.delta");
+  if (!x || type.getRank() != x.getRank() ||
+      !isa<FloatType>(type.getElementType()))
+    return {};
+  return name.contains("delta") && delta ? delta : x;
+}
+
+/// The layout that an argument comes in with.
+static FailureOr<LayoutAttr>
+argumentLayout(func::FuncOp function, unsigned index, const Pinned &pinned) {
+  auto type = cast<RankedTensorType>(function.getArgument(index).getType());
+  StringRef name = transformer::getName(function.getArgument(index));
+  if (auto state = function.getArgAttrOfType<FlatSymbolRefAttr>(
+          index, transformer::kStateName)) {
+    if (LayoutAttr layout = pinned.parameters.lookup(state.getValue()))
+      return layout;
+    return function.emitError() << "argument " << name << " is state " << state
+                                << ", which has no layout";
+  }
+  if (auto saved = function.getArgAttrOfType<StringAttr>(
+          index, transformer::kSavedName)) {
+    std::string key = (segmentOf(function) + "." + saved.getValue()).str();
+    if (LayoutAttr layout = pinned.saved.lookup(key))
+      return layout;
+    return function.emitError() << "argument " << name << " was saved as "
+                                << saved << ", which forward does not save";
+  }
+  if (LayoutAttr layout = pinned.values.lookup(name))
+    return layout;
+  if (LayoutAttr layout = edgeLayout(name, type, pinned))
+    return layout;
+  if (type.getRank() == 0)
+    return LayoutAttr::get(pinned.mesh, 0);
+  return function.emitError() << "argument '" << name << "' of type " << type
+                              << " has no layout; pin it in dist.values";
+}
+
+static LayoutAttr withoutPartial(LayoutAttr layout) {
+  ArrayAttr none = ArrayAttr::get(layout.getContext(), {});
+  return LayoutAttr::get(layout.getContext(), layout.getMesh(),
+                         layout.getDims(), layout.getPadded(), none, none);
+}
+
+/// The layout that result `index` must leave with.
+static LayoutAttr resultLayout(func::FuncOp function, unsigned index,
+                               Value value, const Propagation &propagation,
+                               const Pinned &pinned) {
+  LayoutAttr layout = propagation.layoutOf(value);
+  if (auto state = function.getResultAttrOfType<FlatSymbolRefAttr>(
+          index, transformer::kGradientName)) {
+    LayoutAttr parameter = pinned.parameters.lookup(state.getValue());
+    return LayoutAttr::get(layout.getContext(), layout.getMesh(),
+                           parameter.getDims(), parameter.getPadded(),
+                           layout.getPartial(), layout.getPartialMax());
+  }
+  if (function.getResultAttrOfType<StringAttr>(index, transformer::kSavedName))
+    return withoutPartial(layout);
+  auto name = function.getResultAttrOfType<StringAttr>(
+      index, transformer::kArgumentName);
+  if (LayoutAttr edge =
+          edgeLayout(name ? name.getValue() : transformer::getName(value),
+                     cast<RankedTensorType>(value.getType()), pinned))
+    return edge;
+  return layout;
+}
+
+static LogicalResult checkGradients(func::FuncOp function,
+                                    const Pinned &pinned) {
+  for (unsigned i = 0; i < function.getNumResults(); ++i)
+    if (auto state = function.getResultAttrOfType<FlatSymbolRefAttr>(
+            i, transformer::kGradientName))
+      if (!pinned.parameters.contains(state.getValue()))
+        return function.emitError() << "result " << i << " is the gradient of "
+                                    << state << ", which has no layout";
+  return success();
+}
+
+static LogicalResult
+propagateReturn(func::FuncOp function, Propagation &propagation, Pinned &pinned,
+                llvm::StringMap<LayoutAttr> &gradientLayouts) {
+  Operation *end = function.getBody().front().getTerminator();
+  for (auto [i, value] : llvm::enumerate(end->getOperands())) {
+    LayoutAttr layout = resultLayout(function, i, value, propagation, pinned);
+    end->setOperand(i,
+                    propagation.reshard(value, layout, end,
+                                        "leaves the segment in this layout"));
+    if (auto saved = function.getResultAttrOfType<StringAttr>(
+            i, transformer::kSavedName))
+      pinned.saved[(segmentOf(function) + "." + saved.getValue()).str()] =
+          layout;
+    if (auto state = function.getResultAttrOfType<FlatSymbolRefAttr>(
+            i, transformer::kGradientName))
+      gradientLayouts.try_emplace(state.getValue(), layout);
+  }
+  function.setFunctionType(FunctionType::get(
+      function.getContext(), function.getBody().getArgumentTypes(),
+      end->getOperandTypes()));
+  return success();
+}
+
+LogicalResult
+sharding::propagateSegment(func::FuncOp function, Pinned &pinned,
+                           llvm::StringMap<LayoutAttr> &gradientLayouts) {
+  Propagation propagation(pinned, segmentOf(function));
+  if (failed(checkGradients(function, pinned)))
+    return failure();
+  for (BlockArgument argument : function.getArguments()) {
+    FailureOr<LayoutAttr> layout =
+        argumentLayout(function, argument.getArgNumber(), pinned);
+    if (failed(layout))
+      return failure();
+    argument.setType(
+        dist::withLayout(cast<RankedTensorType>(argument.getType()), *layout));
+    propagation.remember(argument);
+    if (function.getArgAttr(argument.getArgNumber(), transformer::kStateName))
+      propagation.markParameter(argument);
+  }
+  for (auto [i, value] : llvm::enumerate(
+           function.getBody().front().getTerminator()->getOperands()))
+    if (auto state = function.getResultAttrOfType<FlatSymbolRefAttr>(
+            i, transformer::kGradientName))
+      propagation.markGradient(value,
+                               pinned.parameters.lookup(state.getValue()));
+  for (Operation &op : function.getBody().front().without_terminator()) {
+    auto rule = dyn_cast<dist::FactorRuleOpInterface>(op);
+    if (isa<dist::ReshardOp>(op))
+      continue;
+    if (!rule)
+      return op.emitOpError()
+             << "has no factor rule, so it cannot be given a layout";
+    if (failed(propagation.visit(rule)))
+      return failure();
+    for (Value result : op.getResults())
+      if (StringRef name = transformer::getName(result); !name.empty())
+        pinned.saved.try_emplace((segmentOf(function) + "." + name).str(),
+                                 dist::getLayout(result));
+  }
+  return propagateReturn(function, propagation, pinned, gradientLayouts);
+}
+
+//===----------------------------------------------------------------------===//
+// The module
+//===----------------------------------------------------------------------===//
+
+static LogicalResult readPinned(ModuleOp module, Pinned &pinned) {
+  pinned.mesh = module->getAttrOfType<dist::MeshAttr>(dist::kMeshName);
+  auto values = module->getAttrOfType<DictionaryAttr>("dist.values");
+  if (!pinned.mesh || !values)
+    return module.emitError()
+           << "needs dist.mesh and dist.values; planning writes them";
+  for (NamedAttribute entry : values) {
+    auto layout = dyn_cast<LayoutAttr>(entry.getValue());
+    if (!layout || layout.getMesh() != pinned.mesh)
+      return module.emitError() << "dist.values: " << entry.getName()
+                                << " must be a layout on the module's mesh";
+    pinned.values[entry.getName()] = layout;
+  }
+  for (auto state : module.getOps<StateOp>())
+    if (state.getKind() == StateKind::Parameter)
+      if (auto layout = state->getAttrOfType<LayoutAttr>(dist::kLayoutName))
+        pinned.parameters[state.getSymName()] = layout;
+  return success();
+}
+
+/// States take their layout into their type: parameters and optimizer state the
+/// one they were given, sums of gradients the one that backward produces.
+static LogicalResult
+setStateTypes(ModuleOp module, const Pinned &pinned,
+              const llvm::StringMap<LayoutAttr> &gradientLayouts) {
+  for (auto state : module.getOps<StateOp>()) {
+    StringRef parameter = state.getOf().value_or(state.getSymName());
+    LayoutAttr layout = state->getAttrOfType<LayoutAttr>(dist::kLayoutName);
+    if (state.getKind() == StateKind::GradientSum)
+      layout = gradientLayouts.lookup(parameter);
+    else if (!layout)
+      layout = pinned.parameters.lookup(parameter);
+    if (!layout)
+      return state.emitOpError() << "has no layout";
+    state->removeAttr(dist::kLayoutName);
+    state.setType(dist::withLayout(state.getTensorType(), layout));
+  }
+  return success();
+}
+
+namespace heddle {
+namespace {
+
+struct PropagateLayoutsPass
+    : impl::PropagateLayoutsPassBase<PropagateLayoutsPass> {
+  LogicalResult propagate(ModuleOp module) {
+    Pinned pinned;
+    llvm::StringMap<LayoutAttr> gradientLayouts;
+    if (failed(readPinned(module, pinned)))
+      return failure();
+    func::FuncOp step;
+    for (auto function : module.getOps<func::FuncOp>()) {
+      if (function.getSymName() == "step")
+        step = function;
+      else if (failed(propagateSegment(function, pinned, gradientLayouts)))
+        return failure();
+    }
+    if (failed(setStateTypes(module, pinned, gradientLayouts)))
+      return failure();
+    module->removeAttr("dist.values");
+    return step ? propagateStep(step, pinned) : success();
+  }
+
+  void runOnOperation() override {
+    if (failed(propagate(getOperation())))
+      signalPassFailure();
+  }
+};
+
+} // namespace
+} // namespace heddle

@@ -1,0 +1,274 @@
+//===- Propagation.cpp - layouts of one op, by its factor rule ------------===//
+
+#include "passes/Sharding/Propagation.h"
+
+#include "mlir/IR/Builders.h"
+#include "llvm/ADT/SetVector.h"
+
+using namespace mlir;
+using namespace heddle;
+using namespace heddle::sharding;
+using dist::FactorRule;
+using dist::LayoutAttr;
+
+//===----------------------------------------------------------------------===//
+// Axes of factors
+//===----------------------------------------------------------------------===//
+
+/// What the sources have decided so far about the factors of one op.
+struct Propagation::Axes {
+  explicit Axes(const FactorRule &rule)
+      : rule(rule), axes(rule.factors.size()), padded(rule.factors.size(), 0) {}
+
+  /// Factors that nothing has decided yet take their axes from `layout`. An
+  /// axis that another factor has ends the list: what is left of it is cut
+  /// further in.
+  void take(ArrayRef<unsigned> factors, LayoutAttr layout) {
+    for (auto [dim, factor] : llvm::enumerate(factors)) {
+      if (layout.getPadded()[dim])
+        padded[factor] = layout.getPadded()[dim];
+      if (axes[factor])
+        continue;
+      SmallVector<Attribute> &list = axes[factor].emplace();
+      if (rule.factors[factor].whole)
+        continue;
+      for (Attribute axis : layout.getAxes(dim)) {
+        if (!used.insert(axis).second)
+          break;
+        list.push_back(axis);
+      }
+    }
+  }
+
+  LayoutAttr layoutFor(ArrayRef<unsigned> factors, dist::MeshAttr mesh,
+                       ArrayAttr partial) {
+    MLIRContext *context = mesh.getContext();
+    SmallVector<Attribute> dims;
+    SmallVector<int64_t> stored;
+    for (unsigned factor : factors) {
+      ArrayRef<Attribute> list =
+          axes[factor] ? *axes[factor] : ArrayRef<Attribute>();
+      dims.push_back(ArrayAttr::get(context, list));
+      stored.push_back(padded[factor]);
+    }
+    return LayoutAttr::get(context, mesh, ArrayAttr::get(context, dims),
+                           DenseI64ArrayAttr::get(context, stored), partial,
+                           ArrayAttr::get(context, {}));
+  }
+
+  bool splitsOver(ArrayAttr partial) const {
+    return llvm::any_of(partial,
+                        [&](Attribute axis) { return used.contains(axis); });
+  }
+
+  const FactorRule &rule;
+  SmallVector<std::optional<SmallVector<Attribute>>> axes;
+  SmallVector<int64_t> padded;
+  llvm::DenseSet<Attribute> used;
+};
+
+//===----------------------------------------------------------------------===//
+// Layouts of values
+//===----------------------------------------------------------------------===//
+
+LayoutAttr Propagation::layoutOf(Value value) const {
+  if (LayoutAttr layout = dist::getLayout(value))
+    return layout;
+  return LayoutAttr::get(pinned.mesh,
+                         cast<RankedTensorType>(value.getType()).getRank());
+}
+
+void Propagation::remember(Value value) {
+  if (StringRef name = transformer::getName(value);
+      !name.empty() && dist::getLayout(value))
+    named[name] = dist::getLayout(value);
+}
+
+LayoutAttr Propagation::pinnedLayout(Value result) const {
+  StringRef name = transformer::getName(result);
+  return name.empty() ? LayoutAttr()
+                      : pinned.values.lookup(segment + "." + name.str());
+}
+
+void Propagation::markGradient(Value value, LayoutAttr layout) {
+  gradients[value] = layout;
+  Operation *op = value.getDefiningOp();
+  if (auto add = dyn_cast_or_null<transformer::AddOp>(op)) {
+    markGradient(add.getLhs(), layout);
+    markGradient(add.getRhs(), layout);
+  }
+  if (auto stack = dyn_cast_or_null<transformer::StackTensorsOp>(op)) {
+    MLIRContext *context = value.getContext();
+    LayoutAttr part = LayoutAttr::get(
+        context, layout.getMesh(),
+        ArrayAttr::get(context, layout.getDims().getValue().drop_front()),
+        DenseI64ArrayAttr::get(context,
+                               layout.getPadded().asArrayRef().drop_front()),
+        layout.getPartial(), layout.getPartialMax());
+    for (Value input : stack.getInputs())
+      markGradient(input, part);
+  }
+}
+
+Value Propagation::reshard(Value value, LayoutAttr layout, Operation *user,
+                           const llvm::Twine &why) {
+  if (dist::getLayout(value) == layout)
+    return value;
+  auto type = cast<RankedTensorType>(value.getType());
+  if (!dist::getLayout(
+          value)) { // never seen by a rule: a constant, whole everywhere
+    value.setType(dist::withLayout(
+        type, LayoutAttr::get(layout.getMesh(), type.getRank())));
+    if (dist::getLayout(value) == layout)
+      return value;
+  }
+  auto &made = reshards[{value, user->getBlock()}];
+  for (auto &[existing, moved] : made)
+    if (existing == layout)
+      return moved;
+  OpBuilder builder(user);
+  Location where = NameLoc::get(builder.getStringAttr(why), user->getLoc());
+  auto op = dist::ReshardOp::create(builder, where,
+                                    dist::withLayout(type, layout), value);
+  if (StringRef name = transformer::getName(value); !name.empty())
+    transformer::setNames(op, {name.str()});
+  made.emplace_back(layout, op.getResult());
+  return op.getResult();
+}
+
+LayoutAttr Propagation::reducedLayout(Value value) const {
+  LayoutAttr layout = layoutOf(value);
+  StringRef name = transformer::getName(value);
+  // d_v, and d_v.2 where several contributions are summed.
+  if (name.consume_front("d_")) {
+    LayoutAttr forward = named.lookup(name);
+    if (!forward)
+      forward = pinned.saved.lookup(segment + "." + name.str());
+    if (forward && !forward.isPartial() &&
+        forward.getRank() == layout.getRank())
+      return forward;
+  }
+  ArrayAttr none = ArrayAttr::get(value.getContext(), {});
+  return LayoutAttr::get(value.getContext(), layout.getMesh(), layout.getDims(),
+                         layout.getPadded(), none, none);
+}
+
+//===----------------------------------------------------------------------===//
+// Partial sums
+//===----------------------------------------------------------------------===//
+
+static int64_t largestResult(Operation *op) {
+  int64_t elements = 0;
+  for (Type type : op->getResultTypes())
+    elements =
+        std::max(elements, cast<RankedTensorType>(type).getNumElements());
+  return elements;
+}
+
+/// Whether a partial operand goes through the op as a partial sum.
+bool Propagation::mayPass(Operation *op, const FactorRule &rule,
+                          unsigned operand) const {
+  LayoutAttr layout = layoutOf(op->getOperand(operand));
+  if (!layout.getPartialMax().empty() || !rule.isLinearIn(operand))
+    return false;
+  if (rule.additive) // numbers: reducing the final sum costs what reducing one
+                     // addend does
+    return largestResult(op) <= 1 ||
+           llvm::all_of(op->getOperands(), [&](Value other) {
+             return layoutOf(other).isPartial();
+           });
+  // A reduction that another use has paid for is free.
+  auto made = reshards.find({op->getOperand(operand), op->getBlock()});
+  if (made != reshards.end() && llvm::any_of(made->second, [](auto &entry) {
+        return !entry.first.isPartial();
+      }))
+    return false;
+  for (auto [other, value] : llvm::enumerate(op->getOperands()))
+    for (Attribute axis : layout.getPartial())
+      if (other < operand &&
+          llvm::is_contained(layoutOf(value).getPartial(), axis))
+        return false; // a product of two sums is no sum
+  auto type = cast<RankedTensorType>(op->getOperand(operand).getType());
+  return largestResult(op) < type.getNumElements();
+}
+
+static ArrayAttr inMeshOrder(dist::MeshAttr mesh,
+                             const llvm::SetVector<Attribute> &axes) {
+  SmallVector<Attribute> ordered;
+  for (Attribute name : mesh.getNames())
+    if (axes.contains(name))
+      ordered.push_back(name);
+  return ArrayAttr::get(mesh.getContext(), ordered);
+}
+
+//===----------------------------------------------------------------------===//
+// One op
+//===----------------------------------------------------------------------===//
+
+LogicalResult Propagation::visit(dist::FactorRuleOpInterface interface) {
+  Operation *op = interface;
+  FailureOr<FactorRule> rule = dist::getFactorRule(op);
+  if (failed(rule))
+    return op->emitOpError() << "has a factor rule that does not fit its types";
+
+  // Where an operand has to be reduced, it is seen as it will be then.
+  SmallVector<bool> reduce;
+  SmallVector<LayoutAttr> seen;
+  llvm::SetVector<Attribute> sum;
+  for (auto [i, value] : llvm::enumerate(op->getOperands())) {
+    LayoutAttr layout = layoutOf(value);
+    reduce.push_back(layout.isPartial() && !mayPass(op, *rule, i));
+    seen.push_back(reduce.back() ? reducedLayout(value) : layout);
+    if (!reduce.back())
+      sum.insert(layout.getPartial().begin(), layout.getPartial().end());
+  }
+
+  Axes axes(*rule);
+  for (auto [i, result] : llvm::enumerate(op->getResults()))
+    if (LayoutAttr layout = pinnedLayout(result))
+      axes.take(rule->results[i], layout);
+  for (auto [i, value] : llvm::enumerate(op->getOperands()))
+    if (parameters.contains(value))
+      axes.take(rule->operands[i], seen[i]);
+  for (auto [i, result] : llvm::enumerate(op->getResults()))
+    if (LayoutAttr layout = gradients.lookup(result))
+      axes.take(rule->results[i], layout);
+  for (auto [i, layout] : llvm::enumerate(seen))
+    axes.take(rule->operands[i], layout);
+
+  SmallVector<LayoutAttr> layouts;
+  for (auto [i, value] : llvm::enumerate(op->getOperands())) {
+    ArrayAttr partial = layoutOf(value).getPartial();
+    if (rule->additive && !sum.empty() && !reduce[i])
+      partial = inMeshOrder(pinned.mesh, sum); // union: made partial for free
+    if (reduce[i] || axes.splitsOver(partial)) {
+      partial = ArrayAttr::get(op->getContext(), {});
+      reduce[i] = true;
+    }
+    LayoutAttr wanted = axes.layoutFor(rule->operands[i], pinned.mesh, partial);
+    op->setOperand(i, reshard(value, wanted, op,
+                              (reduce[i] ? "needs the whole sum: "
+                                         : "needs another layout: ") +
+                                  op->getName().getStringRef() + " operand " +
+                                  llvm::Twine(i)));
+    layouts.push_back(dist::getLayout(op->getOperand(i)));
+  }
+
+  FailureOr<SmallVector<LayoutAttr>> results = dist::deriveResultLayouts(
+      op, *rule, layouts, [&] { return op->emitOpError(); });
+  if (failed(results))
+    return failure();
+  bool ofParameter = llvm::any_of(
+      op->getOperands(), [&](Value v) { return parameters.contains(v); });
+  for (auto [result, layout] : llvm::zip(op->getResults(), *results)) {
+    if (!layout)
+      layout = LayoutAttr::get(
+          pinned.mesh, cast<RankedTensorType>(result.getType()).getRank());
+    result.setType(
+        dist::withLayout(cast<RankedTensorType>(result.getType()), layout));
+    remember(result);
+    if (ofParameter && isa<transformer::SplitTensorsOp>(op))
+      markParameter(result);
+  }
+  return success();
+}

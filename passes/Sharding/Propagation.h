@@ -1,0 +1,85 @@
+//===- Propagation.h - layouts of one function ------------------*- C++ -*-===//
+//
+// What the walk over ops shares between segments and the step.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef HEDDLE_PASSES_SHARDING_PROPAGATION_H
+#define HEDDLE_PASSES_SHARDING_PROPAGATION_H
+
+#include "dialects/Transformer/Transformer.h"
+
+#include "llvm/ADT/DenseMap.h"
+#include "llvm/ADT/StringMap.h"
+
+namespace heddle::sharding {
+
+/// Layouts that come from outside a function.
+struct Pinned {
+  dist::MeshAttr mesh;
+  /// From `dist.values`: "block.x", "tokens", ...
+  llvm::StringMap<dist::LayoutAttr> values;
+  /// Per parameter state its compute layout.
+  llvm::StringMap<dist::LayoutAttr> parameters;
+  /// Per segment and name ("block.n2") what forward saved.
+  llvm::StringMap<dist::LayoutAttr> saved;
+};
+
+/// Gives the values of one function their layouts, op by op.
+class Propagation {
+public:
+  Propagation(const Pinned &pinned, mlir::StringRef segment)
+      : pinned(pinned), segment(segment.str()) {}
+
+  /// `value` is a parameter or a part of one: it decides before others.
+  void markParameter(mlir::Value value) { parameters.insert(value); }
+  /// `value` is the gradient of a parameter with this layout.
+  void markGradient(mlir::Value value, dist::LayoutAttr layout);
+
+  /// Layouts of an op with a factor rule: reshards operands, sets results.
+  mlir::LogicalResult visit(dist::FactorRuleOpInterface op);
+
+  /// `value` in `layout`: itself, or a reshard before `user`, with `why` in its
+  /// location.
+  mlir::Value reshard(mlir::Value value, dist::LayoutAttr layout,
+                      mlir::Operation *user, const llvm::Twine &why);
+
+  /// The layout of a value, replicated where its type has none.
+  dist::LayoutAttr layoutOf(mlir::Value value) const;
+
+  /// Remembers the layout of a named value, for its gradient.
+  void remember(mlir::Value value);
+
+private:
+  struct Axes; // per factor
+  mlir::LogicalResult reducePartialOperands(mlir::Operation *op,
+                                            const dist::FactorRule &rule);
+  bool mayPass(mlir::Operation *op, const dist::FactorRule &rule,
+               unsigned operand) const;
+  dist::LayoutAttr reducedLayout(mlir::Value value) const;
+  dist::LayoutAttr pinnedLayout(mlir::Value result) const;
+  void unitePartialSums(mlir::Operation *op, const dist::FactorRule &rule);
+
+  const Pinned &pinned;
+  std::string segment;
+  llvm::DenseSet<mlir::Value> parameters;
+  llvm::DenseMap<mlir::Value, dist::LayoutAttr> gradients;
+  llvm::StringMap<dist::LayoutAttr> named;
+  llvm::DenseMap<std::pair<mlir::Value, mlir::Block *>,
+                 llvm::SmallVector<std::pair<dist::LayoutAttr, mlir::Value>>>
+      reshards;
+};
+
+/// Layouts of the functions that are no step. Fills `pinned.saved`; adds the
+/// layout of each parameter's gradient to `gradientLayouts`, by state.
+mlir::LogicalResult
+propagateSegment(mlir::func::FuncOp function, Pinned &pinned,
+                 llvm::StringMap<dist::LayoutAttr> &gradientLayouts);
+
+/// Layouts of the step: calls, loops, states.
+mlir::LogicalResult propagateStep(mlir::func::FuncOp step,
+                                  const Pinned &pinned);
+
+} // namespace heddle::sharding
+
+#endif // HEDDLE_PASSES_SHARDING_PROPAGATION_H
