@@ -1,0 +1,424 @@
+#include "heddle/Plan/Plan.h"
+
+#include "PlanNames.h"
+#include "PlanRules.h"
+
+#include "heddle/Support/Glob.h"
+
+#include <algorithm>
+#include <set>
+
+#include <fmt/format.h>
+
+namespace heddle {
+
+namespace {
+
+/// One question after the other about one plan; the first error ends it.
+class PlanChecker {
+public:
+  PlanChecker(const Plan &plan, const ModelConfig &model,
+              const TrainSettings &train, const Cluster *cluster)
+      : plan(plan), model(model), train(train), cluster(cluster) {}
+
+  Result<std::vector<PlanWarning>> check();
+
+private:
+  Result<void> checkMesh();
+  Result<void> checkDevices();
+  Result<void> checkBatch();
+  Result<void> checkLayers();
+  Result<void> checkPlaces();
+  Result<void> checkParallelism();
+  Result<void> checkMemoryFeatures();
+  Result<void> checkPrecision();
+  Result<void> checkValueRules();
+  Result<void> checkValueRule(const PlanRule &rule, const char *key);
+  Result<void> checkParameterRules();
+  Result<void> checkWholeFactors();
+
+  void warnAboutPadding();
+  void warnAboutPadding(const char *what, std::int64_t size,
+                        std::int64_t padded);
+  void warnAboutIdleAxes();
+  void warnAboutRules();
+
+  template <typename... Arguments>
+  void warn(fmt::format_string<Arguments...> text, Arguments &&...arguments) {
+    warnings.push_back(
+        {fmt::format(text, std::forward<Arguments>(arguments)...)});
+  }
+  std::int64_t sizeOf(const std::vector<std::string> &axes) const;
+
+  const Plan &plan;
+  const ModelConfig &model;
+  const TrainSettings &train;
+  const Cluster *cluster;
+  std::vector<PlanWarning> warnings;
+};
+
+template <typename... Arguments>
+Error refuse(fmt::format_string<Arguments...> text, Arguments &&...arguments) {
+  return Error{"plan: " +
+               fmt::format(text, std::forward<Arguments>(arguments)...)};
+}
+
+Error notSupported(const std::string &what, const std::string &instead) {
+  return refuse("{} is not supported yet; {}", what, instead);
+}
+
+std::int64_t PlanChecker::sizeOf(const std::vector<std::string> &axes) const {
+  // An axis of the refined mesh or of the plan: `tp` is only in the latter.
+  const ReshardMesh mesh = meshOfPlan(plan, model);
+  std::int64_t ranks = 1;
+  for (const std::string &axis : axes) {
+    std::int64_t size = plan.axisSize(axis);
+    for (const auto &[name, refined] : mesh.axes)
+      size = name == axis ? refined : size;
+    ranks *= size;
+  }
+  return ranks;
+}
+
+Result<void> PlanChecker::checkMesh() {
+  std::set<std::string> seen;
+  for (const auto &[axis, size] : plan.mesh) {
+    if (std::find(std::begin(detail::planAxes), std::end(detail::planAxes),
+                  axis) == std::end(detail::planAxes))
+      return refuse("mesh: unknown axis \"{}\"; axes are {}", axis,
+                    fmt::join(detail::planAxes, ", "));
+    if (!seen.insert(axis).second)
+      return refuse("mesh: axis \"{}\" is there twice", axis);
+    if (size < 1)
+      return refuse("mesh: axis \"{}\" has size {}, expected at least 1", axis,
+                    size);
+  }
+  for (const char *axis : {"pp", "dp", "cp", "tp"})
+    if (!seen.count(axis))
+      return refuse("mesh: axis \"{0}\" is missing; write [\"{0}\", 1]", axis);
+  return {};
+}
+
+Result<void> PlanChecker::checkParallelism() {
+  const std::pair<const char *, const char *> axes[] = {
+      {"pp", "pipeline parallelism"},
+      {"cp", "context parallelism"},
+      {"ep", "expert parallelism"},
+      {"edp", "expert data parallelism"},
+      {"etp", "expert tensor parallelism"}};
+  for (const auto &[axis, name] : axes)
+    if (plan.axisSize(axis) > 1)
+      return notSupported(
+          fmt::format("{} ({} = {})", name, axis, plan.axisSize(axis)),
+          fmt::format("set {} to 1", axis));
+  if (plan.stages.schedule != PlanScheduleKind::None)
+    return notSupported(
+        plan.stages.schedule == PlanScheduleKind::Table
+            ? std::string("a schedule table (stages.schedule.table)")
+            : fmt::format(
+                  "schedule \"{}\"",
+                  detail::wordOf(detail::scheduleWords, plan.stages.schedule)),
+        "set stages.schedule to {\"kind\": \"none\"}");
+  if (plan.stages.layers.size() == 1 && plan.stages.layers[0].size() > 1)
+    return notSupported(fmt::format("more than one chunk per rank ({} chunks)",
+                                    plan.stages.layers[0].size()),
+                        "give all layers to one chunk");
+  if (plan.context != PlanContext::None)
+    return notSupported(
+        fmt::format("context \"{}\"",
+                    detail::wordOf(detail::contextWords, plan.context)),
+        "set context to \"none\"");
+  return {};
+}
+
+Result<void> PlanChecker::checkDevices() {
+  const std::int64_t ranks = plan.ranks();
+  if (!cluster)
+    return {};
+  if (ranks > cluster->devices())
+    return refuse("mesh: {} ranks (pp {} x dp {} x cp {} x tp {}), but cluster "
+                  "\"{}\" has {} devices ({} nodes x {})",
+                  ranks, plan.axisSize("pp"), plan.axisSize("dp"),
+                  plan.axisSize("cp"), plan.axisSize("tp"), cluster->name,
+                  cluster->devices(), cluster->nodes, cluster->devicesPerNode);
+  if (ranks < cluster->devices())
+    warn("{} of {} devices of cluster \"{}\" are idle: the plan has {} ranks",
+         cluster->devices() - ranks, cluster->devices(), cluster->name, ranks);
+  return {};
+}
+
+Result<void> PlanChecker::checkBatch() {
+  if (plan.microBatch < 1 || plan.microBatches < 1)
+    return refuse("micro_batch {} and micro_batches {} must be at least 1",
+                  plan.microBatch, plan.microBatches);
+  if (plan.globalBatch() != train.globalBatch)
+    return refuse("a step has {} sequences (dp {} x micro_batches {} x "
+                  "micro_batch {}), but global_batch is {}; change one of them",
+                  plan.globalBatch(), plan.axisSize("dp"), plan.microBatches,
+                  plan.microBatch, train.globalBatch);
+  return {};
+}
+
+Result<void> PlanChecker::checkPlaces() {
+  const auto ranks = static_cast<std::int64_t>(plan.stages.layers.size());
+  if (ranks != plan.axisSize("pp"))
+    return refuse("stages.layers lists {} ranks of pp, mesh has pp = {}", ranks,
+                  plan.axisSize("pp"));
+  const auto chunks = static_cast<std::int64_t>(plan.stages.layers[0].size());
+  for (const auto &[name, place] :
+       {std::pair{"embedding", plan.stages.embedding},
+        std::pair{"head", plan.stages.head}})
+    if (place.rank < 0 || place.rank >= ranks || place.chunk < 0 ||
+        place.chunk >= chunks)
+      return refuse("stages.{}: [{}, {}] is no place; there are {} ranks of pp "
+                    "with {} chunks",
+                    name, place.rank, place.chunk, ranks, chunks);
+  return {};
+}
+
+Result<void> PlanChecker::checkLayers() {
+  std::vector<int> times(static_cast<std::size_t>(model.layers));
+  for (const std::vector<PlanRange> &chunks : plan.stages.layers)
+    for (const PlanRange &range : chunks) {
+      if (range.empty())
+        continue;
+      if (range.first < 0 || range.last >= model.layers)
+        return refuse("stages.layers: \"{}\" goes beyond the model's {} layers "
+                      "(0..{})",
+                      range.text(), model.layers, model.layers - 1);
+      for (std::int64_t layer = range.first; layer <= range.last; ++layer)
+        if (++times[static_cast<std::size_t>(layer)] > 1)
+          return refuse("stages.layers: layer {} is in \"{}\" and in another "
+                        "range; each layer stands in one",
+                        layer, range.text());
+    }
+  auto missing = std::find(times.begin(), times.end(), 0);
+  if (missing != times.end())
+    return refuse("stages.layers: layer {} is in no range; the model has {} "
+                  "layers (0..{})",
+                  missing - times.begin(), model.layers, model.layers - 1);
+  for (const PlanRecompute &entry : plan.recompute)
+    if (entry.layers.last >= model.layers)
+      return refuse("recompute: layers \"{}\" go beyond the model's {} layers",
+                    entry.layers.text(), model.layers);
+  return {};
+}
+
+Result<void> PlanChecker::checkMemoryFeatures() {
+  const std::int64_t ranks = plan.axisSize("dp") * plan.axisSize("cp");
+  if (plan.zero.stage > 0 && ranks > 1)
+    return notSupported(fmt::format("zero.stage {}", plan.zero.stage),
+                        "set zero.stage to 0");
+  if (plan.zero.shardGroup < 1 || ranks % plan.zero.shardGroup != 0)
+    return refuse("zero.shard_group {} does not divide dp x cp = {}",
+                  plan.zero.shardGroup, ranks);
+  if (plan.zero.reduce == PlanReduce::EveryMicroBatch && plan.microBatches > 1)
+    return notSupported("zero.reduce \"every_micro_batch\"",
+                        "set it to \"last\"");
+  for (const PlanRecompute &entry : plan.recompute)
+    if (entry.kind != PlanRecomputeKind::Values || !entry.values.empty())
+      return notSupported(
+          fmt::format("recompute (layers \"{}\")", entry.layers.text()),
+          "set recompute to \"none\"");
+  if (!plan.offload.saved.empty())
+    return notSupported("offload.saved", "leave it empty");
+  if (plan.offload.optimizer)
+    return notSupported("offload.optimizer", "set it to false");
+  if (plan.overlapMemoryBytes)
+    return notSupported("overlap", "set overlap to \"none\"");
+  return {};
+}
+
+Result<void> PlanChecker::checkPrecision() {
+  const PlanPrecision &precision = plan.precision;
+  if (precision.recipe != "fp32")
+    return notSupported(
+        fmt::format("precision recipe \"{}\"", precision.recipe),
+        "set precision.recipe to \"fp32\"");
+  for (const auto &[key, format] : {std::pair{"compute", precision.compute},
+                                    std::pair{"gradients", precision.gradients},
+                                    std::pair{"reduce", precision.reduce}})
+    if (format != "fp32")
+      return notSupported(fmt::format("precision.{} \"{}\"", key, format),
+                          "set it to \"fp32\"");
+  if (precision.master != "none")
+    return notSupported(
+        fmt::format("precision.master \"{}\"", precision.master),
+        "set it to \"none\": fp32 parameters are their own master");
+  if (!precision.exceptions.empty())
+    return notSupported("precision.exceptions", "leave them empty");
+  if (std::find(train.precision.begin(), train.precision.end(),
+                precision.recipe) == train.precision.end())
+    warn("the plan computes in {}, the training settings name {}",
+         precision.recipe, fmt::join(train.precision, ", "));
+  return {};
+}
+
+Result<void> PlanChecker::checkValueRule(const PlanRule &rule,
+                                         const char *key) {
+  Result<Glob> glob = Glob::parse(rule.match);
+  if (!glob)
+    return refuse("{}: {}", key, glob.message());
+  // Values are known to the passes alone, their segments are known here.
+  const std::string segment = rule.match.substr(0, rule.match.find('.'));
+  const std::vector<std::string> segments = {"embedding", "block", "head"};
+  if (rule.match.find('.') == std::string::npos &&
+      rule.match.find('*') == std::string::npos)
+    return refuse("{}: \"{}\" names no value; names are \"segment.value\", "
+                  "such as \"block.n1\"",
+                  key, rule.match);
+  if (segment.find_first_of("*?[") == std::string::npos &&
+      std::find(segments.begin(), segments.end(), segment) == segments.end())
+    return refuse("{}: unknown segment \"{}\" in \"{}\"; segments are {}", key,
+                  segment, rule.match, fmt::join(segments, ", "));
+  std::set<std::string> used;
+  for (const auto &[factor, axes] : rule.split) {
+    for (const std::string &axis : axes)
+      if (!used.insert(axis).second)
+        return refuse("{}: rule \"{}\" uses axis \"{}\" twice; an axis stands "
+                      "in one place only",
+                      key, rule.match, axis);
+    if ((factor == "s" || factor == "t") && sizeOf(axes) > 1)
+      return notSupported(
+          fmt::format("a split of the sequence (rule \"{}\" of {}: factor "
+                      "'{}' over {})",
+                      rule.match, key, factor, fmt::join(axes, ", ")),
+          "leave the factor out (no sequence parallelism)");
+  }
+  return {};
+}
+
+Result<void> PlanChecker::checkValueRules() {
+  for (const PlanRule &rule : plan.tensor.values)
+    if (Result<void> done = checkValueRule(rule, "tensor.values"); !done)
+      return done;
+  for (const PlanRule &rule : plan.tensor.saved)
+    if (Result<void> done = checkValueRule(rule, "tensor.saved"); !done)
+      return done;
+  for (const PlanRule &rule : plan.tensor.saved)
+    for (const auto &[factor, axes] : rule.split)
+      if (sizeOf(axes) > 1)
+        return notSupported(
+            fmt::format("a layout of its own for saved values (tensor.saved "
+                        "\"{}\", save_gathered)",
+                        rule.match),
+            "leave tensor.saved empty");
+  return {};
+}
+
+Result<void> PlanChecker::checkParameterRules() {
+  for (const PlanRule &rule : plan.tensor.parameters)
+    if (Result<Glob> glob = Glob::parse(rule.match); !glob)
+      return refuse("tensor.parameters: {}", glob.message());
+  for (const ParameterFamily &family : parameters(model)) {
+    Result<PlanDims> dims = parameterLayout(plan, model, family);
+    if (!dims)
+      return refuse("tensor.parameters: {}", dims.message());
+  }
+  return checkWholeFactors();
+}
+
+/// Padding a batch, vocabulary, ffn or head factor never shows in a result;
+/// padding any other would.
+Result<void> PlanChecker::checkWholeFactors() {
+  static const std::set<std::string> paddable = {"b", "v", "f", "g", "r"};
+  const std::map<std::string, std::int64_t> sizes = factorSizes(plan, model);
+  for (const auto &[factor, padded] : paddedSizes(plan, model))
+    if (!paddable.count(factor) && padded != sizes.at(factor))
+      return refuse("factor '{}' of size {} cannot be cut into the equal parts "
+                    "that a rule asks for (it would be padded to {}; only b, "
+                    "f, g, r and v may be padded)",
+                    factor, sizes.at(factor), padded);
+  return {};
+}
+
+void PlanChecker::warnAboutPadding(const char *what, std::int64_t size,
+                                   std::int64_t padded) {
+  const double percent =
+      100.0 * static_cast<double>(padded - size) / static_cast<double>(size);
+  // Less is not worth a user's time.
+  if (percent >= 1)
+    warn("{} {} padded from {} to {}: {:.1f} % of it is wasted work and memory",
+         what,
+         what[std::char_traits<char>::length(what) - 1] == 's' ? "are" : "is",
+         size, padded, percent);
+}
+
+void PlanChecker::warnAboutPadding() {
+  const std::map<std::string, std::int64_t> sizes = factorSizes(plan, model);
+  const std::map<std::string, std::int64_t> padded = paddedSizes(plan, model);
+  warnAboutPadding("attention heads", sizes.at("g") * sizes.at("r"),
+                   padded.at("g") * padded.at("r"));
+  warnAboutPadding("the vocabulary", sizes.at("v"), padded.at("v"));
+  warnAboutPadding("the ffn size", sizes.at("f"), padded.at("f"));
+}
+
+void PlanChecker::warnAboutIdleAxes() {
+  const std::int64_t dp = plan.axisSize("dp"), tp = plan.axisSize("tp");
+  std::set<std::string> used;
+  for (const ParameterFamily &family : parameters(model))
+    if (Result<PlanDims> dims = parameterLayout(plan, model, family))
+      for (const std::vector<std::string> &axes : *dims)
+        used.insert(axes.begin(), axes.end());
+  if (used.count("dp"))
+    warn("a rule of tensor.parameters splits over dp for computing, which "
+         "gathers the batch of {} ranks; to store parameters in shards use "
+         "zero",
+         dp);
+  if (tp > 1 && !used.count("tp") && !used.count("tp.kv") &&
+      !used.count("tp.copy"))
+    warn("no parameter is split over tp: its {} ranks do the same work", tp);
+  bool splitsBatch = false;
+  Result<std::optional<PlanDims>> x =
+      valueLayout(plan, model, "block.x", "b s d");
+  if (x && *x)
+    splitsBatch = std::count((**x)[0].begin(), (**x)[0].end(), "dp") > 0;
+  if (dp > 1 && !splitsBatch)
+    warn("no rule of tensor.values splits block.x along b over dp: its {} "
+         "ranks do the same work",
+         dp);
+}
+
+void PlanChecker::warnAboutRules() {
+  for (const PlanRule &rule : plan.tensor.parameters) {
+    Result<Glob> glob = Glob::parse(rule.match);
+    bool isUsed = false;
+    for (const ParameterFamily &family : parameters(model)) {
+      isUsed = isUsed || (!family.alias.empty() && glob->matches(family.alias));
+      for (std::int64_t layer = 0; layer < family.layers && !isUsed; ++layer)
+        isUsed = glob->matches(family.instanceName(layer));
+    }
+    if (!isUsed)
+      warn("rule \"{}\" of tensor.parameters matches none of the model's "
+           "parameters",
+           rule.match);
+  }
+}
+
+Result<std::vector<PlanWarning>> PlanChecker::check() {
+  using Check = Result<void> (PlanChecker::*)();
+  const Check checks[] = {
+      &PlanChecker::checkMesh,           &PlanChecker::checkPlaces,
+      &PlanChecker::checkLayers,         &PlanChecker::checkParallelism,
+      &PlanChecker::checkMemoryFeatures, &PlanChecker::checkPrecision,
+      &PlanChecker::checkBatch,          &PlanChecker::checkDevices,
+      &PlanChecker::checkValueRules,     &PlanChecker::checkParameterRules};
+  for (Check check : checks)
+    if (Result<void> done = (this->*check)(); !done)
+      return done.error();
+  warnAboutPadding();
+  warnAboutIdleAxes();
+  warnAboutRules();
+  return std::move(warnings);
+}
+
+} // namespace
+
+Result<std::vector<PlanWarning>> checkPlan(const Plan &plan,
+                                           const ModelConfig &model,
+                                           const TrainSettings &train,
+                                           const Cluster *cluster) {
+  return PlanChecker(plan, model, train, cluster).check();
+}
+
+} // namespace heddle

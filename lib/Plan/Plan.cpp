@@ -1,0 +1,32 @@
+#include "heddle/Plan/Plan.h"
+
+#include <fmt/format.h>
+
+namespace heddle {
+
+std::string PlanRange::text() const {
+  if (empty())
+    return "";
+  return first == last ? fmt::format("{}", first)
+                       : fmt::format("{}..{}", first, last);
+}
+
+std::int64_t Plan::axisSize(const std::string &axis) const {
+  for (const auto &[name, size] : mesh)
+    if (name == axis)
+      return size;
+  return 1;
+}
+
+std::int64_t Plan::ranks() const {
+  std::int64_t product = 1;
+  for (const auto &[name, size] : mesh)
+    product *= size;
+  return product;
+}
+
+std::int64_t Plan::globalBatch() const {
+  return axisSize("dp") * microBatches * microBatch;
+}
+
+} // namespace heddle
