@@ -7,8 +7,8 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <numeric>
+#include <tuple>
 
 using namespace heddle;
 
@@ -159,8 +159,8 @@ Result<void> SafetensorsFile::readHeader() {
 }
 
 Result<void> SafetensorsFile::checkPlaces() {
-  std::stable_sort(list.begin(), list.end(), [](auto &a, auto &b) {
-    return std::tie(a.begin, a.end) < std::tie(b.begin, b.end);
+  std::sort(list.begin(), list.end(), [](auto &a, auto &b) {
+    return std::tie(a.begin, a.end, a.name) < std::tie(b.begin, b.end, b.name);
   });
   std::uint64_t end = 0;
   for (std::size_t i = 0; i < list.size(); ++i) {
