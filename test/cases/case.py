@@ -1,0 +1,137 @@
+"""One case as it is run: its files, and Heddle's answers to them."""
+
+import json
+import math
+import pathlib
+import time
+
+import data
+import tensors
+import translate
+from outcome import Failed, Missing, Refused
+
+SEED = 20
+
+# Names that cases use for parameters of every family, by what GPT-2 calls them.
+GPT2_SPELLING = {"transformer.wte": "embed_tokens", "transformer.wpe": "embed_positions", "transformer.h.": "layers.",
+                 ".ln_1": ".input_layernorm", ".ln_2": ".post_attention_layernorm", "transformer.ln_f": "norm"}
+
+
+def spelled_alike(name):
+    for own, common in GPT2_SPELLING.items():
+        name = name.replace(own, common)
+    return name
+
+
+def find_config(reference, folder):
+    """`config_ref` of a case file in `folder`: beside it or one folder above."""
+    for place in (folder, folder.parent):
+        if (place / reference).exists():
+            return place / reference
+    raise Missing(f"file {reference} beside the case file or one folder above")
+
+
+class Case:
+    """`source`: the folder of the case file. `folder`: where files may be written."""
+
+    def __init__(self, given, heddle, source, folder):
+        self.id, self.title = given["id"], given.get("title", "")
+        self.model, self.plan, self.batch = given["model"], given["plan"], given["batch"]
+        self.train = given.get("train")
+        self.assertions = given["check"]["assertions"]
+        self.heddle, self.source, self.folder = heddle, source, pathlib.Path(folder)
+        self.accepted_refusals = []  # plans that equal_or_reject found properly refused
+        self.known = {}              # what is made once: files and answers
+        self.files = 0
+
+    # Files
+
+    def write(self, name, text):
+        """A new file each time: an answer's files can be looked at afterwards."""
+        self.files += 1
+        path = self.folder / f"{self.files:02}-{name}"
+        path.write_text(text)
+        return path
+
+    def once(self, key, make):
+        """make(), or what it gave or raised the first time."""
+        key = json.dumps(key, sort_keys=True)
+        if key not in self.known:
+            try:
+                self.known[key] = (make(), None)
+            except (Failed, Missing, Refused) as outcome:
+                self.known[key] = (None, outcome)
+        value, outcome = self.known[key]
+        if outcome is not None:
+            raise outcome
+        return value
+
+    def config(self):
+        """config.json as a dictionary."""
+        if "config_ref" in self.model:
+            config = json.loads(find_config(self.model["config_ref"], self.source).read_text())
+            translate.require_family(config)
+            return config
+        return translate.config_of(self.model)
+
+    def config_file(self, changes=None):
+        return self.once(["config", changes], lambda: self.write(
+            "config.json", json.dumps({**self.config(), **(changes or {})}, indent=1)))
+
+    def layers(self):
+        config = self.config()
+        return config.get("num_hidden_layers") or config["n_layer"]
+
+    # What Heddle says of the model
+
+    def explanation(self):
+        return self.once("explain", lambda: self.heddle.explain(self.config_file()))
+
+    def shapes(self):
+        """Shape in the checkpoint by name, of every parameter."""
+        return {entry["name"]: entry["shape"] for entry in self.explanation()["tensors"]}
+
+    # Runs
+
+    def steps(self):
+        return len(self.batch.get("sequences_per_step", [])) or (self.train or {}).get("steps", 1)
+
+    def make_batch(self, steps=None):
+        return self.once(["batch", steps], lambda: data.make_batch(
+            self.batch, self.config()["vocab_size"], steps or self.steps(), SEED))
+
+    def weights(self, given=None):
+        """The weights; `given` ({name: number}) sets whole tensors."""
+        made = self.once("weights", lambda: data.make_weights(self.shapes(), self.model.get("bias_init"), SEED))
+        for name, value in (given or {}).items():
+            if name not in made:
+                raise Missing(f"parameter {name}")
+            made = {**made, name: ("F32", made[name][1], [value] * math.prod(made[name][1]))}
+        return made
+
+    def weights_file(self, given=None):
+        def make():
+            path = self.write("weights.safetensors", "")
+            tensors.write(path, self.weights(given))
+            return path
+        return self.once(["weights file", given], make)
+
+    def verify(self, plan, steps=None, batch=None, given=None):
+        """Heddle's answer: the plan against one device, over `steps` steps of this
+        case's data, or on `batch` (one step). `given` as in weights()."""
+        steps = steps or self.steps()
+        return self.once(["verify", plan, steps, batch, given], lambda: self.new_answer(plan, steps, batch, given))
+
+    def new_answer(self, plan, steps, batch, given):
+        rows = batch or self.make_batch(steps)
+        sequences = len(rows["tokens"]) if batch else max(data.step_sizes(self.batch, steps))
+        plan_file = self.write("plan.json", json.dumps(translate.plan_of(plan, self.layers(), sequences), indent=1))
+        train = translate.train_of(self.train, sequences, len(rows["tokens"][0]))
+        train_file = self.write("train.yaml", json.dumps(train, indent=1))  # JSON is YAML
+        batch_file = self.write("batch.safetensors", "")
+        tensors.write(batch_file, data.as_tensors(rows))
+        dump = self.folder / f"{self.files:02}-dump"
+        files = (self.config_file(), plan_file, train_file, batch_file, self.weights_file(given), dump)
+        begin = time.monotonic()
+        answer = self.heddle.verify(*files)
+        return {**answer, "dump": str(dump), "seconds_taken": time.monotonic() - begin}

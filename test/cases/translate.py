@@ -1,0 +1,153 @@
+"""From a case's words to Heddle's files: config.json, plan.json, train.yaml.
+
+What Heddle cannot do yet stands in the tables at the top and nowhere else; each
+function raises Missing with the feature's name where a case needs one of them.
+"""
+
+import math
+
+from outcome import Missing
+
+# Widened by whoever adds the feature.
+FAMILIES = {"llama", "mistral", "qwen2", "qwen3", "gpt2"}
+AXES = {"dp", "tp"}
+PRECISIONS = {"fp32": "fp32"}
+MISSING_PLAN_VALUES = {
+    "sp": (False, "sequence parallelism"),
+    "vpp": (1, "interleaved stages"),
+    "zero": (0, "ZeRO"),
+    "schedule": ("none", "pipeline schedules"),
+    "recompute": ("none", "recompute"),
+}
+PLAN_KEYS = {"dp", "tp", "pp", "cp", "ep", "microbatches", "precision", *MISSING_PLAN_VALUES}
+OPTIMIZER_KEYS = {"lr": "lr", "betas": "betas", "eps": "eps", "weight_decay": "weight_decay", "clip": "clip_norm"}
+TRAIN_KEYS = {"optimizer", "steps", "seed", "gradients", *OPTIMIZER_KEYS}
+
+# Keys of the case format that no config.json has: what each family has in any case.
+FIXED = {"norm_type": "rmsnorm", "position": "rope", "norm_position": "pre"}
+FIXED_BY_FAMILY = {
+    "gpt2": {"norm_type": "layernorm", "position": "learned", "attention_bias": True, "mlp_bias": True},
+    "mistral": {"attention_bias": False, "mlp_bias": False},
+    "qwen2": {"attention_bias": False, "mlp_bias": False, "qkv_bias": True},
+    "qwen3": {"mlp_bias": False, "qk_norm": "per_head"},
+}
+# Of these a falsy value means "has none", which is what a family has that does not fix them.
+EXTRA_KEYS = {
+    *FIXED, "qk_norm", "qkv_bias", "embedding_scale", "sandwich_norm", "sliding_window_layers", "attention_sinks",
+    "share_mlp", "share_all_layers", "extra_params", "extra_unused_linear", "frozen_params", "conditional_skip",
+    "embedding_layernorm"}
+DROPOUT_KEYS = {"attention_dropout": "attn_pdrop", "hidden_dropout": "resid_pdrop", "embedding_dropout": "embd_pdrop"}
+GPT2_NAMES = {
+    "hidden_size": "n_embd", "num_hidden_layers": "n_layer", "num_attention_heads": "n_head",
+    "max_position_embeddings": "n_positions", "hidden_act": "activation_function",
+    "layer_norm_eps": "layer_norm_epsilon", **DROPOUT_KEYS}
+
+
+def require_family(config):
+    family = config.get("model_type")
+    if family not in FAMILIES:
+        raise Missing(f"family {family}")
+    return family
+
+
+def config_of(model):
+    """The config.json of a case's model."""
+    family = require_family(model)
+    fixed = {**FIXED, **FIXED_BY_FAMILY.get(family, {})}
+    config = {}
+    for key, value in model.items():
+        if key in DROPOUT_KEYS and value:
+            raise Missing(f"dropout ({key} {value})")
+        if key in fixed:
+            if value != fixed[key]:
+                raise Missing(f"{key} {value} for family {family}")
+        elif key in EXTRA_KEYS:
+            if value:
+                raise Missing(f"{key} {value} for family {family}")
+        elif key != "bias_init" and (family == "gpt2" or key not in ("hidden_dropout", "embedding_dropout")):
+            config[key] = value
+    for key, value in fixed.items():
+        if key in EXTRA_KEYS - set(FIXED) and not model.get(key):
+            raise Missing(f"family {family} without {key}")
+    return gpt2_config(config) if family == "gpt2" else without_derived(config, family)
+
+
+def without_derived(config, family):
+    """Qwen2's own config files give no head_dim: it is hidden / heads."""
+    if family == "qwen2" and config.get("head_dim") == config["hidden_size"] // config["num_attention_heads"]:
+        del config["head_dim"]
+    return config
+
+
+def gpt2_config(config):
+    hidden, heads = config["hidden_size"], config["num_attention_heads"]
+    for key, value in (("num_key_value_heads", heads), ("head_dim", hidden // heads)):
+        if config.pop(key, value) != value:
+            raise Missing(f"{key} other than {value} for family gpt2")
+    inner = config.pop("intermediate_size", 4 * hidden)
+    if inner != 4 * hidden:
+        config["n_inner"] = inner
+    if config.get("tie_word_embeddings"):
+        del config["tie_word_embeddings"]  # what GPT-2 does without the key
+    return {GPT2_NAMES.get(key, key): value for key, value in config.items()}
+
+
+def require_plan(plan):
+    """Raises Missing, naming all that the plan needs and Heddle lacks."""
+    needs = []
+    for key, value in plan.items():
+        if value == "auto":
+            needs.append("heddle plan")
+        elif key in ("dp", "tp", "pp", "cp", "ep"):
+            if value != 1 and key not in AXES:
+                needs.append(f"{key} {value}")
+        elif key in MISSING_PLAN_VALUES:
+            neutral, feature = MISSING_PLAN_VALUES[key]
+            if value != neutral:
+                needs.append(feature if value is True else f"{feature} ({key} {value})")
+        elif key == "precision":
+            if value not in PRECISIONS:
+                needs.append(f"precision {value}")
+        elif key not in PLAN_KEYS:
+            needs.append(f"plan key {key}")
+    if needs:
+        raise Missing(", ".join(dict.fromkeys(needs)))
+
+
+def plan_of(plan, layers, sequences):
+    """plan.json, for steps of `sequences` sequences. Where they do not divide, the
+    next larger micro-batch: refusing that is Heddle's part."""
+    require_plan(plan)
+    return {
+        "version": 1,
+        "mesh": [["pp", plan.get("pp", 1)], ["dp", plan["dp"]], ["cp", plan.get("cp", 1)], ["tp", plan["tp"]]],
+        "micro_batch": math.ceil(sequences / (plan["dp"] * plan["microbatches"])),
+        "micro_batches": plan["microbatches"],
+        "stages": {"layers": [["0" if layers == 1 else f"0..{layers - 1}"]], "embedding": [0, 0], "head": [0, 0],
+                   "schedule": {"kind": "none"}},
+        "tensor": "megatron",
+        "precision": {"recipe": PRECISIONS[plan.get("precision", "fp32")]},
+    }
+
+
+def single_device_plan(sequences, layers):
+    return plan_of({"dp": 1, "tp": 1, "microbatches": 1}, layers, sequences)
+
+
+def train_of(train, batch_sequences, length):
+    """train.yaml; without a `train` in the case SGD with 0.1, as `heddle verify`."""
+    train = train or {"optimizer": "sgd", "lr": 0.1, "steps": 1}
+    unknown = sorted(train.keys() - TRAIN_KEYS)
+    if unknown:
+        raise Missing("train keys " + ", ".join(unknown))
+    optimizer = {"type": train["optimizer"]}
+    optimizer.update({ours: train[theirs] for theirs, ours in OPTIMIZER_KEYS.items() if theirs in train})
+    if train.get("gradients") == "zero":
+        # A moment divided by (root + eps) is then 0 beside a parameter, whatever the gradient.
+        if optimizer["type"] != "adamw":
+            raise Missing(f"zero gradients with {optimizer['type']}")
+        optimizer["eps"] = 1e30
+    elif "gradients" in train:
+        raise Missing(f"gradients {train['gradients']}")
+    return {"sequence_length": length, "global_batch": batch_sequences, "precision": ["fp32"],
+            "optimizer": optimizer, "lr_schedule": {"type": "constant"}, "seed": train.get("seed", 1)}
