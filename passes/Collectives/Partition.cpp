@@ -104,7 +104,7 @@ static void partitionState(StateOp state) {
     state->setAttr(name, value);
   });
   // The shape in files is the whole tensor's: it stays with the whole type.
-  state.setType(localType(state.getType()));
+  state.setType(dist::getLocalType(state.getTensorType()));
 }
 
 //===----------------------------------------------------------------------===//
