@@ -123,6 +123,8 @@ heddle_rt_status segmentSum(heddle_rt_stream *stream, const char *name,
                             const int32_t *workspace, D from, G gradient) {
   static_assert(D::shape == Full && D::mode == Read && D::kAccesses == 1);
   static_assert(G::shape == Full && G::mode == ReadWrite);
+  if (from.group != 1 || from.period != 0)
+    return heddle_rt_launch_failed(name, "rows to be summed must be distinct");
   const host::SegmentCall<D, G> call{n,         columns, rows,
                                      workspace, from,    gradient};
   heddle_rt_access accesses[3];
