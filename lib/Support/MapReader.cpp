@@ -57,7 +57,14 @@ void MapReader::Sink::rejectUnknownKeys(const Level &level) {
 
 MapReader::MapReader(std::shared_ptr<Sink> shared, const Value &map,
                      std::string path)
-    : sink(std::move(shared)), level(std::make_shared<Level>()) {
+    : sink(std::move(shared)) {
+  // A map may be opened more than once; what one reader knows is known.
+  for (const std::shared_ptr<Level> &open : sink->levels)
+    if (open->map == &map) {
+      level = open;
+      return;
+    }
+  level = std::make_shared<Level>();
   level->map = &map;
   level->path = std::move(path);
   sink->levels.push_back(level);

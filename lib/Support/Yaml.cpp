@@ -14,6 +14,10 @@ using detail::errorAt;
 
 namespace {
 
+/// Put behind the text. The parser closes an open quote at the end of the file
+/// by itself; then this comment is part of the string.
+constexpr std::string_view endMark = "\n# the end of the file\n";
+
 /// Thrown through the parser, which has no other way to stop.
 struct Stop {
   Error error;
@@ -42,6 +46,8 @@ public:
   void OnScalar(const YAML::Mark &mark, const std::string &tag,
                 YAML::anchor_t anchor, const std::string &text) override {
     refuse(mark, anchor, tag);
+    if (text.find("# the end of the file") != text.npos)
+      stop(mark, "the quoted string that begins here is not closed");
     if (tag != "!")
       return add(detail::plainScalar(text, mark.line + 1));
     Value value;
@@ -140,7 +146,7 @@ private:
 Result<Value> detail::parseYaml(std::string_view text,
                                 const std::string &file) {
   TreeBuilder builder(file);
-  std::istringstream stream{std::string(text)};
+  std::istringstream stream{std::string(text) + std::string(endMark)};
   try {
     YAML::Parser parser(stream);
     if (!parser.HandleNextDocument(builder))
