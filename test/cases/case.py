@@ -89,7 +89,7 @@ class Case:
 
     def shapes(self):
         """Shape in the checkpoint by name, of every parameter."""
-        return {entry["name"]: entry["shape"] for entry in self.explanation()["tensors"]}
+        return {entry["name"]: entry.get("file_shape", entry["shape"]) for entry in self.explanation()["tensors"]}
 
     # Runs
 
