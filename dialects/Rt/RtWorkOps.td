@@ -1,0 +1,415 @@
+#ifndef HEDDLE_RT_WORK_OPS
+#define HEDDLE_RT_WORK_OPS
+
+// Included by RtOps.td: work queued on streams, and events.
+
+class Rt_WorkOp<string mnemonic, list<Trait> traits = []> : Rt_Op<mnemonic, !listconcat(traits, [
+    DeclareOpInterfaceMethods<Rt_WorkOpInterface, ["getAccesses"]>])> {
+  let hasVerifier = 1;
+}
+
+def Rt_GemmOp : Rt_WorkOp<"gemm"> {
+  let summary = "C = alpha op(A) op(B) + beta C";
+  let description = [{
+    Row-major matrices: op(A) is m x k, op(B) k x n, C m x n; op is the
+    transpose where it is written. Leading dimensions are the elements from one
+    row to the next of the matrix as it lies in memory. With `batch`, that many
+    products, each operand `stride_*` elements further. Sums are in fp32.
+
+    Constraints: (C1) sizes are at least 1, a leading dimension at least the
+    length of its rows, strides not negative, batch at least 1; (C2) every
+    operand holds what is read or written of it; (C3) A and B have the same
+    float type, C that type or f32; (C4) products of a batch do not write the
+    same elements; (C5) the stream is one of the program's.
+
+    ```mlir
+    rt.gemm "block.up" %h = %x * %w transpose_b on "compute" m 4 n 16 k 8 lda 8 ldb 8 ldc 16 : !rt.buf<4x16xf32>, !rt.buf<4x8xf32>, !rt.buf<16x8xf32>
+    rt.gemm "block.scores" %s = %q * %q transpose_b on "compute" m 4 n 4 k 8 lda 16 ldb 16 ldc 4 alpha 5.000000e-01 : f32 batch 2 stride_a 8 stride_b 8 stride_c 16 : !rt.buf<2x4x4xf32>, !rt.buf<4x2x8xf32>, !rt.buf<4x2x8xf32>
+    ```
+  }];
+  let arguments = (ins StrAttr:$label, Rt_Buf:$c, Rt_Buf:$a, Rt_Buf:$b, StrAttr:$stream,
+                       Rt_Int:$m, Rt_Int:$n, Rt_Int:$k, Rt_Int:$lda, Rt_Int:$ldb, Rt_Int:$ldc,
+                       UnitAttr:$transpose_a, UnitAttr:$transpose_b,
+                       DefaultValuedAttr<F32Attr, "1.0f">:$alpha,
+                       DefaultValuedAttr<F32Attr, "0.0f">:$beta,
+                       DefaultValuedAttr<Rt_Int, "1">:$batch,
+                       DefaultValuedAttr<Rt_Int, "0">:$stride_a,
+                       DefaultValuedAttr<Rt_Int, "0">:$stride_b,
+                       DefaultValuedAttr<Rt_Int, "0">:$stride_c);
+  let assemblyFormat = [{
+    $label $c `=` $a (`transpose_a` $transpose_a^)? `*` $b (`transpose_b` $transpose_b^)?
+    `on` $stream `m` $m `n` $n `k` $k `lda` $lda `ldb` $ldb `ldc` $ldc
+    (`alpha` $alpha^ `:` `f32`)? (`beta` $beta^ `:` `f32`)?
+    (`batch` $batch^)? (`stride_a` $stride_a^)? (`stride_b` $stride_b^)? (`stride_c` $stride_c^)?
+    attr-dict `:` custom<Buf>(type($c)) `,` custom<Buf>(type($a)) `,` custom<Buf>(type($b))
+  }];
+}
+
+class Rt_AttentionLikeOp<string mnemonic> : Rt_WorkOp<mnemonic, [AttrSizedOperandSegments]> {
+  string constraints = [{
+    Constraints: (C1) ranks and sizes fit: q [b, s, g, r, k], k and v [b, t, g,
+    k], lse f32 [b, s, g, r] without gaps; (C2) all of one float type, the
+    elements of a head side by side; (C3) documents and positions are i32
+    without gaps, b * s of the queries and b * t of the keys, both or neither;
+    (C4) the window is not negative; (C5) the stream is one of the program's.
+  }];
+}
+
+def Rt_AttentionOp : Rt_AttentionLikeOp<"attention"> {
+  let summary = "Scaled dot-product attention, grouped queries";
+  let description = [{
+    `o` = softmax(scale q k^T) v per query head; `lse` is the logarithm of the
+    softmax's sum, for the gradient. A query sees the keys of its own document,
+    not behind it (`causal`), fewer than `window` positions before it (0: no
+    bound). Sizes and distances are those of the types.
+
+  }] # constraints # [{
+
+    ```mlir
+    rt.attention "block.attention" %q, %k, %v -> %o, %lse on "compute" scale 5.000000e-01 : f32 causal : !rt.buf<2x3x2x1x4xf32>, !rt.buf<2x3x2x4xf32>, !rt.buf<2x3x2x4xf32> -> !rt.buf<2x3x2x1x4xf32>, !rt.buf<2x3x2x1xf32>
+    rt.attention "block.attention" %q, %k, %v -> %o, %lse documents %d, %d : !rt.buf<2x3xi32>, !rt.buf<2x3xi32> on "compute" scale 5.000000e-01 : f32 causal window 2 : !rt.buf<2x3x2x1x4xf32>, !rt.buf<2x3x2x4xf32>, !rt.buf<2x3x2x4xf32> -> !rt.buf<2x3x2x1x4xf32>, !rt.buf<2x3x2x1xf32>
+    ```
+  }];
+  let arguments = (ins StrAttr:$label, Rt_Buf:$q, Rt_Buf:$k, Rt_Buf:$v, Rt_Buf:$o, Rt_Buf:$lse,
+                       Optional<Rt_Buf>:$query_documents, Optional<Rt_Buf>:$key_documents,
+                       Optional<Rt_Buf>:$query_positions, Optional<Rt_Buf>:$key_positions,
+                       StrAttr:$stream, F32Attr:$scale, UnitAttr:$causal,
+                       DefaultValuedAttr<Rt_Int, "0">:$window);
+  let assemblyFormat = [{
+    $label $q `,` $k `,` $v `->` $o `,` $lse
+    (`documents` $query_documents^ `,` $key_documents `:` custom<Buf>(type($query_documents)) `,` custom<Buf>(type($key_documents)))?
+    (`positions` $query_positions^ `,` $key_positions `:` custom<Buf>(type($query_positions)) `,` custom<Buf>(type($key_positions)))?
+    `on` $stream `scale` $scale `:` `f32` (`causal` $causal^)? (`window` $window^)? attr-dict
+    `:` custom<Buf>(type($q)) `,` custom<Buf>(type($k)) `,` custom<Buf>(type($v)) `->` custom<Buf>(type($o)) `,` custom<Buf>(type($lse))
+  }];
+}
+
+def Rt_AttentionGradOp : Rt_AttentionLikeOp<"attention_grad"> {
+  let summary = "Gradients of attention's queries, keys and values";
+  let description = [{
+    From `o` and `lse` of the forward and `grad_o`; the gradients have the sizes
+    of what they are of and are written, not added to.
+
+  }] # constraints # [{
+
+    ```mlir
+    rt.attention_grad "block.attention" %q, %k, %v, %o, %lse, %do -> %dq, %dk, %dv on "compute" scale 5.000000e-01 : f32 causal : !rt.buf<2x3x2x1x4xf32>, !rt.buf<2x3x2x4xf32>, !rt.buf<2x3x2x4xf32>, !rt.buf<2x3x2x1x4xf32>, !rt.buf<2x3x2x1xf32>, !rt.buf<2x3x2x1x4xf32> -> !rt.buf<2x3x2x1x4xf32>, !rt.buf<2x3x2x4xf32>, !rt.buf<2x3x2x4xf32>
+    ```
+  }];
+  let arguments = (ins StrAttr:$label, Rt_Buf:$q, Rt_Buf:$k, Rt_Buf:$v, Rt_Buf:$o, Rt_Buf:$lse,
+                       Rt_Buf:$grad_o, Rt_Buf:$grad_q, Rt_Buf:$grad_k, Rt_Buf:$grad_v,
+                       Optional<Rt_Buf>:$query_documents, Optional<Rt_Buf>:$key_documents,
+                       Optional<Rt_Buf>:$query_positions, Optional<Rt_Buf>:$key_positions,
+                       StrAttr:$stream, F32Attr:$scale, UnitAttr:$causal,
+                       DefaultValuedAttr<Rt_Int, "0">:$window);
+  let assemblyFormat = [{
+    $label $q `,` $k `,` $v `,` $o `,` $lse `,` $grad_o `->` $grad_q `,` $grad_k `,` $grad_v
+    (`documents` $query_documents^ `,` $key_documents `:` custom<Buf>(type($query_documents)) `,` custom<Buf>(type($key_documents)))?
+    (`positions` $query_positions^ `,` $key_positions `:` custom<Buf>(type($query_positions)) `,` custom<Buf>(type($key_positions)))?
+    `on` $stream `scale` $scale `:` `f32` (`causal` $causal^)? (`window` $window^)? attr-dict
+    `:` custom<Buf>(type($q)) `,` custom<Buf>(type($k)) `,` custom<Buf>(type($v)) `,` custom<Buf>(type($o)) `,` custom<Buf>(type($lse)) `,` custom<Buf>(type($grad_o))
+    `->` custom<Buf>(type($grad_q)) `,` custom<Buf>(type($grad_k)) `,` custom<Buf>(type($grad_v))
+  }];
+}
+
+def Rt_KernelLaunchOp : Rt_WorkOp<"kernel_launch", [
+    AttrSizedOperandSegments, DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
+  let summary = "Run a kernel over rows and columns";
+  let description = [{
+    `args` follow the kernel's operands: for each in memory its buffer; for a
+    gathered one the shard of the table, the index (i32 per row) and the number
+    of the shard's first row; for a row_index, column_index the number that the
+    first has; for an `integer` its value. `constants` has one number per
+    `constant`. `workspace` is room that columnwise and reduce_all need
+    (`getWorkspaceBytes` in Rt.h).
+
+    A buffer has as many elements as the operand's kind says, row-major. Its
+    type may say that rows lie apart (`strides`), and with strides of 0 that
+    neighbouring rows share one, or that rows repeat:
+
+    | type | row of the launch -> row in memory |
+    | --- | --- |
+    | `4x3x8, strides [8, 0, 1]` | r / 3 |
+    | `4x3x8, strides [0, 8, 1]` | r mod 3 |
+
+    Constraints: (C1) the kernel exists and gets the number and types of
+    operands and constants that it asks for; (C2) a full buffer has rows x
+    columns elements, one per row `rows`, one per column `columns`, a scalar 1,
+    a table a multiple of `columns`, an index `rows`; (C3) a buffer's strides
+    have the form above, and those of a written one are not 0; other than full
+    and per_row buffers, and all of elementwise and reduce_all, have no gaps;
+    (C4) no buffer is written by one operand and read or written by another
+    (use `inout`); (C5) the stream is one of the program's, rows and columns
+    are at least 1; (C6) there is a workspace just where the kernel needs one,
+    large enough, of f32 (columnwise) or i64 (reduce_all).
+
+    ```mlir
+    rt.kernel_launch "block.norm" @rms_norm rows 4 columns 8 (%x, %g, %n, %rstd) constants [9.99999974E-6 : f32, 1.250000e-01 : f32] on "compute" : !rt.buf<4x8xf32>, !rt.buf<8xf32>, !rt.buf<4x8xf32>, !rt.buf<4xf32>
+    rt.kernel_launch "embedding" @embed rows 4 columns 8 (%table, %tokens, %first, %x) on "compute" : !rt.buf<5x8xf32>, !rt.buf<4xi32>, index, !rt.buf<4x8xf32>
+    rt.kernel_launch "block.norm" @sum_rows rows 4 columns 8 (%x, %g) workspace %room on "compute" : !rt.buf<4x8xf32>, !rt.buf<8xf32> : !rt.buf<8xf32>
+    ```
+  }];
+  let arguments = (ins StrAttr:$label, FlatSymbolRefAttr:$kernel, Rt_Int:$rows, Rt_Int:$columns,
+                       Variadic<AnyTypeOf<[Rt_Buf, Index]>>:$args,
+                       Optional<Rt_Buf>:$workspace,
+                       DefaultValuedAttr<ArrayAttr, "{}">:$constants, StrAttr:$stream);
+  let assemblyFormat = [{
+    $label $kernel `rows` $rows `columns` $columns ` ` `(` $args `)` (`constants` $constants^)?
+    (`workspace` $workspace^)? `on` $stream attr-dict `:` type($args) (`:` custom<Buf>(type($workspace))^)?
+  }];
+  let extraClassDeclaration = [{
+    /// The operands given for each of the kernel's operands.
+    ::llvm::SmallVector<::mlir::ValueRange> getGroups(KernelOp kernel);
+  }];
+}
+
+def Rt_SegmentSortOp : Rt_WorkOp<"segment_sort"> {
+  let summary = "Sort positions by the row of a table that they name";
+  let description = [{
+    Once per set of tokens, for the `rt.segment_sum`s of the table's gradient.
+    The table's shard has `rows` rows, the first of which is number `first`.
+
+    Constraints: (C1) the index is i32 without gaps; (C2) the workspace is i32,
+    four per index; (C3) there is at least one row; (C4) the stream is one of
+    the program's.
+
+    ```mlir
+    rt.segment_sort "embedding.sort" %tokens first %first rows 5 -> %sorted on "compute" : !rt.buf<4xi32> -> !rt.buf<16xi32>
+    ```
+  }];
+  let arguments = (ins StrAttr:$label, Rt_Buf:$index, Index:$first, Rt_Int:$rows, Rt_Buf:$workspace,
+                       StrAttr:$stream);
+  let assemblyFormat = [{
+    $label $index `first` $first `rows` $rows `->` $workspace `on` $stream attr-dict
+    `:` custom<Buf>(type($index)) `->` custom<Buf>(type($workspace))
+  }];
+}
+
+def Rt_SegmentSumOp : Rt_WorkOp<"segment_sum"> {
+  let summary = "Add the rows of positions to the rows of a table that they name";
+  let description = [{
+    gradient[row, :] += sum of input[i, :] over the positions i sorted under
+    that row, in their order.
+
+    Constraints: (C1) all buffers are without gaps, input and gradient float;
+    (C2) input is rank 2, [positions, columns], gradient rank 2, [rows,
+    columns], the workspace what rt.segment_sort made: i32, four per position;
+    (C3) the stream is one of the program's.
+
+    ```mlir
+    rt.segment_sum "embedding.grad" %x, %sorted -> %table on "compute" : !rt.buf<4x8xf32>, !rt.buf<16xi32> -> !rt.buf<5x8xf32>
+    ```
+  }];
+  let arguments = (ins StrAttr:$label, Rt_Buf:$input, Rt_Buf:$workspace, Rt_Buf:$gradient,
+                       StrAttr:$stream);
+  let assemblyFormat = [{
+    $label $input `,` $workspace `->` $gradient `on` $stream attr-dict
+    `:` custom<Buf>(type($input)) `,` custom<Buf>(type($workspace)) `->` custom<Buf>(type($gradient))
+  }];
+}
+
+//===----------------------------------------------------------------------===//
+// Collectives
+//===----------------------------------------------------------------------===//
+
+class Rt_CollectiveOp<string mnemonic> : Rt_WorkOp<mnemonic> {
+  string constraints = [{
+    Constraints: (C1) `axes` are one of the program's communicators, the stream
+    one of its streams; (C2) both buffers are contiguous and of one element
+    type; (C3) their numbers of elements are related as said above.
+  }];
+}
+
+def Rt_AllReduceOp : Rt_CollectiveOp<"all_reduce"> {
+  let summary = "Join the group's values; each rank gets all of it";
+  let description = [{
+    `input` and `output` have the same number of elements; they may be the same
+    buffer.
+
+  }] # constraints # [{
+    ```mlir
+    rt.all_reduce "block.down" sum %h -> %h over ["tp"] on "comm" : !rt.buf<4x8xf32> -> !rt.buf<4x8xf32>
+    ```
+  }];
+  let arguments = (ins StrAttr:$label, Rt_ReductionAttr:$reduction, Rt_Buf:$input, Rt_Buf:$output,
+                       Rt_AxesAttr:$axes, StrAttr:$stream);
+  let assemblyFormat = [{
+    $label $reduction $input `->` $output `over` $axes `on` $stream attr-dict
+    `:` custom<Buf>(type($input)) `->` custom<Buf>(type($output))
+  }];
+}
+
+def Rt_ReduceScatterOp : Rt_CollectiveOp<"reduce_scatter"> {
+  let summary = "Join the group's values; each rank gets one slice";
+  let description = [{
+    With n ranks, `input` is [outer, n, slice] and `output` [outer, slice]: rank
+    r gets the joined slices r. So a tensor is cut along any dimension; `outer`
+    is the product of those before it.
+
+  }] # constraints # [{ (C4) `outer` divides the
+    number of elements.
+
+    ```mlir
+    rt.reduce_scatter "block.down" sum %x -> %y outer 1 over ["tp"] on "comm" : !rt.buf<4x8xf32> -> !rt.buf<2x8xf32>
+    ```
+  }];
+  let arguments = (ins StrAttr:$label, Rt_ReductionAttr:$reduction, Rt_Buf:$input, Rt_Buf:$output,
+                       Rt_Int:$outer, Rt_AxesAttr:$axes, StrAttr:$stream);
+  let assemblyFormat = [{
+    $label $reduction $input `->` $output `outer` $outer `over` $axes `on` $stream attr-dict
+    `:` custom<Buf>(type($input)) `->` custom<Buf>(type($output))
+  }];
+}
+
+def Rt_AllGatherOp : Rt_CollectiveOp<"all_gather"> {
+  let summary = "Put the group's slices side by side on each rank";
+  let description = [{
+    With n ranks, `input` is [outer, slice] and `output` [outer, n, slice], where
+    slice r is rank r's.
+
+  }] # constraints # [{ (C4) `outer` divides the
+    number of elements.
+
+    ```mlir
+    rt.all_gather "block.x" %y -> %x outer 1 over ["tp"] on "comm" : !rt.buf<2x8xf32> -> !rt.buf<4x8xf32>
+    ```
+  }];
+  let arguments = (ins StrAttr:$label, Rt_Buf:$input, Rt_Buf:$output, Rt_Int:$outer,
+                       Rt_AxesAttr:$axes, StrAttr:$stream);
+  let assemblyFormat = [{
+    $label $input `->` $output `outer` $outer `over` $axes `on` $stream attr-dict
+    `:` custom<Buf>(type($input)) `->` custom<Buf>(type($output))
+  }];
+}
+
+def Rt_AllToAllOp : Rt_CollectiveOp<"all_to_all"> {
+  let summary = "Move the cut from one dimension to another";
+  let description = [{
+    `split` is the size, afterwards, of the dimension that becomes cut, `concat`
+    the size, before, of the one that grows; with `split_first` the former is the
+    outer of the two. With n ranks:
+
+    ```
+    split_first   input  [outer, n * split, middle, concat, inner]
+                  output [outer, split, middle, n * concat, inner]
+    otherwise     input  [outer, concat, middle, n * split, inner]
+                  output [outer, n * concat, middle, split, inner]
+    ```
+
+  }] # constraints # [{
+    ```mlir
+    rt.all_to_all "block.heads" %x -> %z outer 1 split 2 middle 1 concat 8 inner 1 split_first over ["tp"] on "comm" : !rt.buf<4x8xf32> -> !rt.buf<2x16xf32>
+    ```
+  }];
+  let arguments = (ins StrAttr:$label, Rt_Buf:$input, Rt_Buf:$output,
+                       Rt_Int:$outer, Rt_Int:$split, Rt_Int:$middle, Rt_Int:$concat, Rt_Int:$inner,
+                       UnitAttr:$split_first, Rt_AxesAttr:$axes, StrAttr:$stream);
+  let assemblyFormat = [{
+    $label $input `->` $output `outer` $outer `split` $split `middle` $middle `concat` $concat
+    `inner` $inner (`split_first` $split_first^)? `over` $axes `on` $stream attr-dict
+    `:` custom<Buf>(type($input)) `->` custom<Buf>(type($output))
+  }];
+}
+
+def Rt_PermuteOp : Rt_CollectiveOp<"permute"> {
+  let summary = "Each rank receives the buffer of one rank";
+  let description = [{
+    Rank r of the group receives the `input` of rank `sources[r]`, or nothing
+    where that is -1. Both buffers have the same number of elements.
+
+  }] # constraints # [{ (C4) `sources` has one
+    entry per rank of the group, each the number of one or -1.
+
+    ```mlir
+    rt.permute "block.swap" %x -> %z from [1, 0] over ["tp"] on "comm" : !rt.buf<4x8xf32> -> !rt.buf<4x8xf32>
+    ```
+  }];
+  let arguments = (ins StrAttr:$label, Rt_Buf:$input, Rt_Buf:$output, DenseI64ArrayAttr:$sources,
+                       Rt_AxesAttr:$axes, StrAttr:$stream);
+  let assemblyFormat = [{
+    $label $input `->` $output `from` $sources `over` $axes `on` $stream attr-dict
+    `:` custom<Buf>(type($input)) `->` custom<Buf>(type($output))
+  }];
+}
+
+//===----------------------------------------------------------------------===//
+// Copies and events
+//===----------------------------------------------------------------------===//
+
+def Rt_CopyOp : Rt_WorkOp<"copy"> {
+  let summary = "Copy the elements of one buffer to another";
+  let description = [{
+    Constraints: (C1) both are contiguous, of one element type and number of
+    elements; (C2) the stream is one of the program's.
+
+    ```mlir
+    rt.copy "block.keep" %x -> %z on "compute" : !rt.buf<4x8xf32> -> !rt.buf<4x8xf32>
+    ```
+  }];
+  let arguments = (ins StrAttr:$label, Rt_Buf:$input, Rt_Buf:$output, StrAttr:$stream);
+  let assemblyFormat = [{
+    $label $input `->` $output `on` $stream attr-dict `:` custom<Buf>(type($input)) `->` custom<Buf>(type($output))
+  }];
+}
+
+def Rt_ZeroOp : Rt_WorkOp<"zero"> {
+  let summary = "Set every byte of a buffer to zero";
+  let description = [{
+    Constraints: (C1) the buffer is contiguous; (C2) the stream is one of the
+    program's.
+
+    ```mlir
+    rt.zero "gradients" %x on "compute" : !rt.buf<4x8xf32>
+    ```
+  }];
+  let arguments = (ins StrAttr:$label, Rt_Buf:$output, StrAttr:$stream);
+  let assemblyFormat = "$label $output `on` $stream attr-dict `:` custom<Buf>(type($output))";
+}
+
+def Rt_PoisonOp : Rt_WorkOp<"poison"> {
+  let summary = "Declare that nobody reads a buffer before it is written again";
+  let description = [{
+    In checking mode its floats become NaN; otherwise nothing happens.
+    Constraints: (C1) the buffer is contiguous; (C2) the stream is one of the
+    program's.
+
+    ```mlir
+    rt.poison "block.x is dead" %x on "compute" : !rt.buf<4x8xf32>
+    ```
+  }];
+  let arguments = (ins StrAttr:$label, Rt_Buf:$output, StrAttr:$stream);
+  let assemblyFormat = "$label $output `on` $stream attr-dict `:` custom<Buf>(type($output))";
+}
+
+class Rt_EventOp<string mnemonic> : Rt_Op<mnemonic> {
+  let arguments = (ins StrAttr:$event, StrAttr:$stream);
+  let hasVerifier = 1;
+}
+
+def Rt_RecordOp : Rt_EventOp<"record"> {
+  let summary = "Mark a point of a stream";
+  let description = [{
+    An event is recorded again only after the waits for its former record were
+    queued. Constraint: (C1) event and stream are the program's.
+
+    ```mlir
+    rt.record "ready" on "compute"
+    ```
+  }];
+  let assemblyFormat = "$event `on` $stream attr-dict";
+}
+
+def Rt_WaitOp : Rt_EventOp<"wait"> {
+  let summary = "Let later work of a stream wait for an event's latest record";
+  let description = [{
+    A wait for an event that this step has not recorded is an error; so no event
+    crosses a step. Constraint: (C1) event and stream are the program's.
+
+    ```mlir
+    rt.wait "ready" on "comm"
+    ```
+  }];
+  let assemblyFormat = "$event `on` $stream attr-dict";
+}
+
+#endif // HEDDLE_RT_WORK_OPS

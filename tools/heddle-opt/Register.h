@@ -1,0 +1,38 @@
+//===- Register.h - What heddle's MLIR tools know ---------------*- C++ -*-===//
+//
+// The one list of dialects and passes that heddle-opt, heddle-translate and
+// heddle-lsp-server share. A new room adds its line here.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef HEDDLE_TOOLS_HEDDLE_OPT_REGISTER_H
+#define HEDDLE_TOOLS_HEDDLE_OPT_REGISTER_H
+
+#include "dialects/Dist/Dist.h"
+#include "dialects/Rt/Rt.h"
+#include "dialects/Transformer/Transformer.h"
+#include "passes/Autodiff/Passes.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/Transforms/Passes.h"
+
+namespace heddle {
+
+inline void registerDialects(mlir::DialectRegistry &registry) {
+  registry.insert<mlir::arith::ArithDialect, mlir::func::FuncDialect,
+                  mlir::math::MathDialect>();
+  registry.insert<dist::DistDialect, rt::RtDialect,
+                  transformer::TransformerDialect>();
+}
+
+inline void registerPasses() {
+  mlir::registerCanonicalizerPass();
+  mlir::registerCSEPass();
+  registerHeddleAutodiffPasses();
+}
+
+} // namespace heddle
+
+#endif // HEDDLE_TOOLS_HEDDLE_OPT_REGISTER_H
