@@ -2,6 +2,8 @@
 
 #include "ReshardSearch.h"
 
+#include "heddle/Support/Check.h"
+
 #include <algorithm>
 #include <map>
 #include <memory>
@@ -40,6 +42,35 @@ ReshardLayout normalLayout(const ReshardMesh &mesh, ReshardLayout layout) {
   return layout;
 }
 
+/// What the header asks of callers.
+static void checkLayout(const ReshardMesh &mesh,
+                        const std::vector<std::int64_t> &shape,
+                        const ReshardLayout &layout) {
+  HEDDLE_CHECK(layout.dims.size() == shape.size(),
+               "a layout of {} dimensions for a tensor of {}",
+               layout.dims.size(), shape.size());
+  std::vector<bool> isUsed(mesh.axes.size());
+  auto use = [&](int axis) {
+    HEDDLE_CHECK(axis >= 0 && static_cast<std::size_t>(axis) < isUsed.size(),
+                 "axis {} of a mesh of {}", axis, isUsed.size());
+    HEDDLE_CHECK(!isUsed[axis], "axis \"{}\" stands in two places",
+                 mesh.axes[axis].first);
+    isUsed[axis] = true;
+  };
+  for (std::size_t dim = 0; dim < shape.size(); ++dim) {
+    std::int64_t blocks = 1;
+    for (int axis : layout.dims[dim]) {
+      use(axis);
+      blocks *= mesh.axes[axis].second;
+    }
+    HEDDLE_CHECK(shape[dim] % blocks == 0,
+                 "dim {} of size {} in {} equal blocks", dim, shape[dim],
+                 blocks);
+  }
+  for (int axis : layout.partial)
+    use(axis);
+}
+
 /// The axes of both layouts, in mesh order: the only ones that may move.
 static std::vector<int> axesOf(const ReshardLayout &from,
                                const ReshardLayout &to) {
@@ -59,6 +90,8 @@ std::vector<ReshardStep> findReshard(const ReshardMesh &mesh,
                                      std::int64_t elementBytes,
                                      const ReshardLayout &from,
                                      const ReshardLayout &to) {
+  checkLayout(mesh, shape, from);
+  checkLayout(mesh, shape, to);
   ReshardLayout source = normalLayout(mesh, from);
   ReshardLayout target = normalLayout(mesh, to);
   if (source == target)

@@ -86,12 +86,12 @@ ReshardLayout normalLayout(const ReshardMesh &mesh, ReshardLayout layout);
 ///
 /// \p shape is the whole (padded) tensor's; in both layouts each size must be
 /// divisible by the product of its axes, axes must be of the mesh and stand in
-/// one place only. A value that is partial as a maximum becomes one that is
-/// partial as a sum, or the other way, only by being reduced first. Axes that
-/// stand in neither layout take no part: ranks along them may hold unrelated
-/// values (other pipeline stages), and no group grows beyond what the value
-/// asks for. Results are remembered; thread-safe; the same call always gives
-/// the same steps.
+/// one place only (checked: anything else is an internal error). A value that
+/// is partial as a maximum becomes one that is partial as a sum, or the other
+/// way, only by being reduced first. Axes that stand in neither layout take no
+/// part: ranks along them may hold unrelated values (other pipeline stages),
+/// and no group grows beyond what the value asks for. Results are remembered;
+/// thread-safe; the same call always gives the same steps.
 std::vector<ReshardStep> findReshard(const ReshardMesh &mesh,
                                      const std::vector<std::int64_t> &shape,
                                      std::int64_t elementBytes,
