@@ -271,6 +271,8 @@ Result<void> PlanChecker::checkValueRule(const PlanRule &rule,
       std::find(segments.begin(), segments.end(), segment) == segments.end())
     return refuse("{}: unknown segment \"{}\" in \"{}\"; segments are {}", key,
                   segment, rule.match, fmt::join(segments, ", "));
+  if (std::string fault = detail::axisFault(rule, plan, model); !fault.empty())
+    return refuse("{}: {}", key, fault);
   std::set<std::string> used;
   for (const auto &[factor, axes] : rule.split) {
     for (const std::string &axis : axes)
@@ -303,6 +305,10 @@ Result<void> PlanChecker::checkValueRules() {
                         "\"{}\", save_gathered)",
                         rule.match),
             "leave tensor.saved empty");
+  // The only values whose factors are known here: the edge of a block.
+  for (const char *name : {"block.x", "block.delta"})
+    if (auto layout = valueLayout(plan, model, name, "b s d"); !layout)
+      return refuse("tensor.values: {}", layout.message());
   return {};
 }
 
@@ -318,15 +324,15 @@ Result<void> PlanChecker::checkParameterRules() {
   return checkWholeFactors();
 }
 
-/// Padding a batch, vocabulary, ffn or head factor never shows in a result;
-/// padding any other would.
+/// Padding a vocabulary, ffn or head factor never shows in a result; padding
+/// any other would (sequences that a step lacks are the data's matter).
 Result<void> PlanChecker::checkWholeFactors() {
-  static const std::set<std::string> paddable = {"b", "v", "f", "g", "r"};
+  static const std::set<std::string> paddable = {"v", "f", "g", "r"};
   const std::map<std::string, std::int64_t> sizes = factorSizes(plan, model);
   for (const auto &[factor, padded] : paddedSizes(plan, model))
     if (!paddable.count(factor) && padded != sizes.at(factor))
       return refuse("factor '{}' of size {} cannot be cut into the equal parts "
-                    "that a rule asks for (it would be padded to {}; only b, "
+                    "that a rule asks for (it would be padded to {}; only "
                     "f, g, r and v may be padded)",
                     factor, sizes.at(factor), padded);
   return {};

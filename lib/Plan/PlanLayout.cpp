@@ -115,6 +115,26 @@ PlanSplit meshSplit(const PlanSplit &split, const HeadSplit &heads) {
   return result;
 }
 
+std::string axisFault(const PlanRule &rule, const Plan &plan,
+                      const ModelConfig &model) {
+  std::set<std::string> known;
+  std::vector<std::string> names;
+  for (const auto &[axis, size] : meshOfPlan(plan, model).axes)
+    if (axis != "pp") { // its ranks hold other layers
+      known.insert(axis);
+      names.push_back(axis);
+    }
+  for (const auto &[factor, axes] :
+       meshSplit(rule.split, headSplitOf(plan, model)))
+    for (const std::string &axis : axes)
+      if (!known.count(axis))
+        return fmt::format(
+            "rule \"{}\" splits factor '{}' over axis \"{}\", "
+            "but in this mesh a tensor can be split over {} only",
+            rule.match, factor, axis, fmt::join(names, ", "));
+  return "";
+}
+
 } // namespace detail
 
 /// The rule's split on a tensor with the factors \p letters. \p what names the
@@ -131,6 +151,8 @@ static Result<PlanDims> dimsOf(const Plan &plan, const ModelConfig &model,
           "name one of these, or give it a rule of its own after this one",
           rule.match, factor, what, letters)};
   }
+  if (std::string fault = detail::axisFault(rule, plan, model); !fault.empty())
+    return Error{fault};
   const ReshardMesh mesh = meshOfPlan(plan, model);
   const PlanSplit split =
       detail::meshSplit(rule.split, headSplitOf(plan, model));

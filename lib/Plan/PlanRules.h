@@ -14,6 +14,11 @@ const PlanRule *lastMatch(const std::vector<PlanRule> &rules,
 /// A rule's split in axes of the refined mesh (see parameterLayout).
 PlanSplit meshSplit(const PlanSplit &split, const HeadSplit &heads);
 
+/// The sentence that says which axis of \p rule no tensor can be split over in
+/// this mesh; empty if there is none.
+std::string axisFault(const PlanRule &rule, const Plan &plan,
+                      const ModelConfig &model);
+
 /// The words of \p text between spaces.
 std::vector<std::string> splitWords(std::string_view text);
 

@@ -454,6 +454,17 @@ TEST(PlanCheck, RulesMustFitTheModel) {
   Plan block = planOf(mesh(1, 1, 1, 1), model);
   block.tensor.values.push_back({"blok.x", {}});
   EXPECT_THAT(checked(block, model, 1), HasSubstr("unknown segment \"blok\""));
+  block.tensor.values.back() = {"block.x", {{"f", {"tp"}}}};
+  EXPECT_THAT(checked(block, model, 1),
+              HasSubstr("splits factor 'f' of value \"block.x\""));
+  for (const char *axis : {"dp.shard", "ep"}) {
+    block.tensor.values.back() = {"block.q", {{"b", {axis}}}};
+    EXPECT_THAT(
+        checked(block, model, 1),
+        HasSubstr("in this mesh a tensor can be split over dp, cp, tp"));
+    EXPECT_THAT(withRule("*up_proj*", fmt::format(R"({{"f": ["{}"]}})", axis)),
+                HasSubstr("a tensor can be split over"));
+  }
 }
 
 TEST(PlanCheck, FactorsThatMayNotBePadded) {
@@ -462,6 +473,10 @@ TEST(PlanCheck, FactorsThatMayNotBePadded) {
   plan.tensor.parameters.push_back({"*mlp.up_proj*", {{"d", {"tp"}}}});
   EXPECT_THAT(checked(plan, model, 1),
               HasSubstr("factor 'd' of size 30 cannot be cut"));
+  Plan batch = planOf(mesh(1, 1, 1, 4), model);
+  batch.tensor.values.push_back({"block.q", {{"b", {"dp", "tp"}}}});
+  EXPECT_THAT(checked(batch, model, 1),
+              HasSubstr("factor 'b' of size 1 cannot be cut"));
 }
 
 TEST(PlanCheck, WasteIsNamedInPerCent) {
