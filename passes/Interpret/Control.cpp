@@ -1,0 +1,139 @@
+//===- Control.cpp - states, loops, calls ---------------------------------===//
+
+#include "passes/Interpret/Rank.h"
+
+using namespace mlir;
+using namespace heddle::interpret;
+using namespace heddle::transformer;
+
+//===----------------------------------------------------------------------===//
+// States
+//===----------------------------------------------------------------------===//
+
+/// The instance of a state that `op` names; null after a fault.
+template <class Op>
+static TensorPtr *findInstance(Op op, Frame &frame) {
+  std::vector<TensorPtr> &instances =
+      frame.rank.states.find(op.getState().str())->second;
+  int64_t layer = op.getIndex() ? frame.getIndex(op.getIndex()) : 0;
+  if (layer < 0 || layer >= static_cast<int64_t>(instances.size())) {
+    (void)frame.fail(op, "asks for layer " + llvm::Twine(layer) + " of " +
+                             llvm::Twine(instances.size()) + " of @\"" +
+                             op.getState() + "\"");
+    return nullptr;
+  }
+  return &instances[layer];
+}
+
+static LogicalResult failUnset(Operation *op, StringRef state, Frame &frame) {
+  return frame.fail(op, "reads @\"" + state +
+                            "\", which has not been given a value");
+}
+
+static LogicalResult evaluate(LoadOp op, Frame &frame) {
+  TensorPtr *instance = findInstance(op, frame);
+  if (!instance)
+    return failure();
+  if (!*instance)
+    return failUnset(op, op.getState(), frame);
+  frame.setDatum(op.getResult(), *instance);
+  return success();
+}
+
+static LogicalResult evaluate(StoreOp op, Frame &frame) {
+  TensorPtr *instance = findInstance(op, frame);
+  if (!instance)
+    return failure();
+  *instance = frame.getPtr(op.getValue());
+  return success();
+}
+
+static LogicalResult evaluate(AccumulateOp op, Frame &frame) {
+  TensorPtr *instance = findInstance(op, frame);
+  if (!instance)
+    return failure();
+  if (!*instance)
+    return failUnset(op, op.getState(), frame);
+  Tensor sum = addTensors(**instance, frame.get(op.getValue()),
+                          frame.getReading(op.getValue()));
+  roundTo(sum, cast<RankedTensorType>(op.getValue().getType()).getElementType(),
+          frame.rank.program.reading);
+  *instance = std::make_shared<const Tensor>(std::move(sum));
+  return success();
+}
+
+static LogicalResult evaluate(ZeroOp op, Frame &frame) {
+  StateOp state = frame.rank.program.states.lookup(op.getState());
+  auto zero =
+      std::make_shared<const Tensor>(Tensor::zeros(state.getTensorType()));
+  for (TensorPtr &instance :
+       frame.rank.states.find(op.getState().str())->second)
+    instance = zero;
+  return success();
+}
+
+//===----------------------------------------------------------------------===//
+// Loops and calls
+//===----------------------------------------------------------------------===//
+
+static LogicalResult evaluate(LoopOp op, Frame &frame) {
+  int64_t count = op.getCount();
+  YieldOp yield = op.getYield();
+  std::vector<std::vector<TensorPtr>> stacks(op.getStacks().size(),
+                                             std::vector<TensorPtr>(count));
+  SmallVector<Datum> carried;
+  for (Value init : op.getInits())
+    carried.push_back(frame.getDatum(init));
+  for (int64_t turn = 0; turn < count; ++turn) {
+    int64_t index = op.getReversed() ? count - 1 - turn : turn;
+    frame.setDatum(op.getIndex(), index);
+    for (auto [argument, datum] : llvm::zip(op.getCarried(), carried))
+      frame.setDatum(argument, datum);
+    if (failed(frame.run(op.getBody().front())))
+      return failure();
+    for (auto [datum, value] : llvm::zip(carried, yield.getCarried()))
+      datum = frame.getDatum(value);
+    for (auto [stack, value] : llvm::zip(stacks, yield.getCollected()))
+      stack[index] = frame.getPtr(value);
+  }
+  for (auto [result, datum] : llvm::zip(op.getCarriedResults(), carried))
+    frame.setDatum(result, datum);
+  for (auto [result, stack] : llvm::zip(op.getStacks(), stacks))
+    frame.setDatum(result, stack);
+  return success();
+}
+
+static LogicalResult evaluate(GetOp op, Frame &frame) {
+  const auto &stack =
+      std::get<std::vector<TensorPtr>>(frame.getDatum(op.getStack()));
+  int64_t index = frame.getIndex(op.getIndex());
+  if (index < 0 || index >= static_cast<int64_t>(stack.size()))
+    return frame.fail(op, "asks for entry " + llvm::Twine(index) + " of " +
+                              llvm::Twine(stack.size()));
+  frame.setDatum(op.getResult(), stack[index]);
+  return success();
+}
+
+static LogicalResult evaluate(func::CallOp op, Frame &frame) {
+  func::FuncOp callee = frame.rank.program.functions.lookup(op.getCallee());
+  SmallVector<Datum> arguments;
+  for (Value operand : op.getOperands())
+    arguments.push_back(frame.getDatum(operand));
+  FailureOr<SmallVector<Datum>> results =
+      frame.rank.call(callee, arguments, frame.exchange);
+  if (failed(results))
+    return failure();
+  for (auto [result, datum] : llvm::zip(op.getResults(), *results))
+    frame.setDatum(result, datum);
+  return success();
+}
+
+void heddle::interpret::addControl(Evaluators &evaluators) {
+  evaluators.add<LoadOp>(evaluate);
+  evaluators.add<StoreOp>(evaluate);
+  evaluators.add<AccumulateOp>(evaluate);
+  evaluators.add<ZeroOp>(evaluate);
+  evaluators.add<LoopOp>(evaluate);
+  evaluators.add<GetOp>(evaluate);
+  evaluators.add<func::CallOp>(evaluate);
+}

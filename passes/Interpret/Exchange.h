@@ -1,0 +1,75 @@
+//===- Exchange.h - where ranks meet ----------------------------*- C++ -*-===//
+//
+// Each rank runs in a thread of its own; collectives meet here.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef HEDDLE_PASSES_INTERPRET_EXCHANGE_H
+#define HEDDLE_PASSES_INTERPRET_EXCHANGE_H
+
+#include "passes/Interpret/Tensor.h"
+
+#include "mlir/IR/Operation.h"
+
+#include <condition_variable>
+#include <mutex>
+#include <optional>
+#include <string>
+
+namespace heddle::interpret {
+
+/// What went wrong, to be emitted once all ranks have ended.
+struct Fault {
+  mlir::Operation *op = nullptr;
+  std::string message = {};
+  /// The other party, where there is one.
+  mlir::Operation *noteOp = nullptr;
+  std::string note = {};
+
+  void emit() const;
+};
+
+/// Rendezvous of the ranks of a group. Ranks that cannot meet are all released
+/// with a failure once every rank has ended or waits for one that cannot come,
+/// or that brings another collective; so nothing depends on timing.
+class Exchange {
+public:
+  explicit Exchange(int64_t numRanks);
+
+  /// Gives `input` to `group` (of which `rank` is one) at the collective `op`;
+  /// returns the inputs of all, in the order of `group`. Empty: they cannot
+  /// meet; `getFault` says why.
+  std::vector<TensorPtr> meet(int64_t rank, mlir::Operation *op,
+                              llvm::ArrayRef<int64_t> group, TensorPtr input);
+
+  /// `rank` comes to no further collective.
+  void finish(int64_t rank);
+
+  /// After all ranks have finished.
+  const std::optional<Fault> &getFault() const { return fault; }
+
+private:
+  struct Seat {
+    bool finished = false;
+    mlir::Operation *op = nullptr; // waits here where not null
+    std::vector<int64_t> group;
+    TensorPtr input;
+    std::vector<TensorPtr> received;
+  };
+
+  bool hasAll(llvm::ArrayRef<int64_t> group) const;
+  std::optional<Fault> findMismatch(llvm::ArrayRef<int64_t> group) const;
+  Fault findAbsence(int64_t rank) const;
+  void deliver(llvm::ArrayRef<int64_t> group);
+  void releaseIfStuck();
+
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::vector<Seat> seats;
+  bool stuck = false;
+  std::optional<Fault> fault;
+};
+
+} // namespace heddle::interpret
+
+#endif // HEDDLE_PASSES_INTERPRET_EXCHANGE_H

@@ -1,0 +1,76 @@
+//===- Rank.cpp - one rank that runs a module -----------------------------===//
+
+#include "passes/Interpret/Rank.h"
+
+using namespace mlir;
+using namespace heddle::interpret;
+
+const Evaluators &Evaluators::get() {
+  static const Evaluators all = [] {
+    Evaluators evaluators;
+    addElementwise(evaluators);
+    addContract(evaluators);
+    addNorms(evaluators);
+    addAttention(evaluators);
+    addLoss(evaluators);
+    addStep(evaluators);
+    addControl(evaluators);
+    addCollectives(evaluators);
+    return evaluators;
+  }();
+  return all;
+}
+
+void Frame::set(Value value, Tensor tensor) {
+  roundTo(tensor, cast<RankedTensorType>(value.getType()).getElementType(),
+          rank.program.reading);
+  setDatum(value, std::make_shared<const Tensor>(std::move(tensor)));
+}
+
+Reading Frame::getReading(Value value) const {
+  return cast<RankedTensorType>(value.getType()).getElementType().isF64()
+             ? Reading::Exact
+             : rank.program.reading;
+}
+
+LogicalResult Frame::fail(Operation *op, const llvm::Twine &message) {
+  std::string text = message.str();
+  if (rank.program.numRanks > 1)
+    text += " (on rank " + std::to_string(rank.number) + ")";
+  rank.fault = Fault{op, std::move(text)};
+  return failure();
+}
+
+LogicalResult Frame::run(Block &block) {
+  const Evaluators &evaluators = Evaluators::get();
+  for (Operation &op : block.without_terminator()) {
+    const Evaluators::Function *evaluate = evaluators.find(&op);
+    if (!evaluate)
+      return fail(&op, "has no meaning in the interpreter");
+    if (failed((*evaluate)(&op, *this)))
+      return failure();
+  }
+  return success();
+}
+
+FailureOr<SmallVector<Datum>> Rank::call(func::FuncOp function,
+                                         ArrayRef<Datum> arguments,
+                                         Exchange &exchange) {
+  constexpr int64_t kDeepest = 100;
+  Frame frame(*this, exchange);
+  if (function.isExternal())
+    return frame.fail(function, "has no body to run");
+  if (depth >= kDeepest)
+    return frame.fail(function, "calls itself");
+  for (auto [argument, datum] : llvm::zip(function.getArguments(), arguments))
+    frame.setDatum(argument, datum);
+  ++depth;
+  LogicalResult ran = frame.run(function.front());
+  --depth;
+  if (failed(ran))
+    return failure();
+  SmallVector<Datum> results;
+  for (Value value : function.front().getTerminator()->getOperands())
+    results.push_back(frame.getDatum(value));
+  return results;
+}

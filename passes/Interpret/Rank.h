@@ -1,0 +1,131 @@
+//===- Rank.h - one rank that runs a module ---------------------*- C++ -*-===//
+//
+// What an op's `evaluate` sees. Private to this room and its tests.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef HEDDLE_PASSES_INTERPRET_RANK_H
+#define HEDDLE_PASSES_INTERPRET_RANK_H
+
+#include "dialects/Transformer/Transformer.h"
+#include "passes/Interpret/Exchange.h"
+#include "passes/Interpret/Tensor.h"
+
+#include "llvm/ADT/DenseMap.h"
+#include "llvm/ADT/StringMap.h"
+
+#include <functional>
+#include <map>
+#include <variant>
+
+namespace heddle::interpret {
+
+/// What an SSA value holds: an index, a tensor, or a stack of tensors.
+using Datum = std::variant<int64_t, TensorPtr, std::vector<TensorPtr>>;
+
+/// What all ranks read and none changes.
+struct Program {
+  mlir::ModuleOp module;
+  Reading reading = Reading::Exact;
+  /// Null where the module is run on whole tensors.
+  dist::MeshAttr mesh;
+  int64_t numRanks = 1;
+  llvm::StringMap<mlir::func::FuncOp> functions;
+  llvm::StringMap<transformer::StateOp> states;
+};
+
+/// One rank: its part of the states, and what it ran into.
+class Rank {
+public:
+  Rank(const Program &program, int64_t number)
+      : program(program), number(number) {}
+
+  /// Runs a function; `exchange` is where collectives meet.
+  mlir::FailureOr<llvm::SmallVector<Datum>>
+  call(mlir::func::FuncOp function, llvm::ArrayRef<Datum> arguments,
+       Exchange &exchange);
+
+  const Program &program;
+  const int64_t number;
+  /// Instances of each state, null where one has no value yet.
+  std::map<std::string, std::vector<TensorPtr>> states;
+  std::optional<Fault> fault;
+  /// Functions being run, to stop one that calls itself.
+  int64_t depth = 0;
+};
+
+/// The values of one call of a function.
+class Frame {
+public:
+  Frame(Rank &rank, Exchange &exchange) : rank(rank), exchange(exchange) {}
+
+  const Tensor &get(mlir::Value value) const { return *getPtr(value); }
+  TensorPtr getPtr(mlir::Value value) const {
+    return std::get<TensorPtr>(getDatum(value));
+  }
+  int64_t getIndex(mlir::Value value) const {
+    return std::get<int64_t>(getDatum(value));
+  }
+  const Datum &getDatum(mlir::Value value) const {
+    return values.find(value)->second;
+  }
+  void setDatum(mlir::Value value, Datum datum) {
+    values[value] = std::move(datum);
+  }
+  /// Gives `value` a tensor, rounded to its element type.
+  void set(mlir::Value value, Tensor tensor);
+
+  /// In what sums that end in `value` are done: f64 ones are exact in both.
+  Reading getReading(mlir::Value value) const;
+
+  /// Runs the ops of a block up to its terminator.
+  mlir::LogicalResult run(mlir::Block &block);
+
+  /// Notes a fault of this rank; always a failure.
+  mlir::LogicalResult fail(mlir::Operation *op, const llvm::Twine &message);
+
+  Rank &rank;
+  Exchange &exchange;
+
+private:
+  llvm::DenseMap<mlir::Value, Datum> values;
+};
+
+/// The meaning of each op, by its name.
+class Evaluators {
+public:
+  using Function =
+      std::function<mlir::LogicalResult(mlir::Operation *, Frame &)>;
+
+  /// All of them.
+  static const Evaluators &get();
+
+  template <class Op>
+  void add(mlir::LogicalResult (*evaluate)(Op, Frame &)) {
+    table[Op::getOperationName()] = [evaluate](mlir::Operation *op,
+                                               Frame &frame) {
+      return evaluate(mlir::cast<Op>(op), frame);
+    };
+  }
+  const Function *find(mlir::Operation *op) const {
+    auto entry = table.find(op->getName().getStringRef());
+    return entry == table.end() ? nullptr : &entry->second;
+  }
+
+private:
+  llvm::StringMap<Function> table;
+};
+
+// One per file; each adds the ops of its group.
+void addElementwise(Evaluators &evaluators);
+void addContract(Evaluators &evaluators);
+void addNorms(Evaluators &evaluators);
+void addAttention(Evaluators &evaluators);
+void addLoss(Evaluators &evaluators);
+void addStep(Evaluators &evaluators);
+void addControl(Evaluators &evaluators);
+void addCollectives(Evaluators &evaluators);
+
+} // namespace heddle::interpret
+
+#endif // HEDDLE_PASSES_INTERPRET_RANK_H
