@@ -1,0 +1,42 @@
+#include "runtime/common/Dtype.h"
+
+namespace heddle::runtime {
+
+int64_t bytesOf(heddle_rt_dtype dtype) {
+  switch (dtype) {
+  case HEDDLE_RT_F32:
+  case HEDDLE_RT_I32:
+    return 4;
+  case HEDDLE_RT_BF16:
+  case HEDDLE_RT_F16:
+    return 2;
+  case HEDDLE_RT_I64:
+  case HEDDLE_RT_F64:
+    return 8;
+  case HEDDLE_RT_U8:
+    return 1;
+  }
+  return 0;
+}
+
+const char *nameOf(heddle_rt_dtype dtype) {
+  switch (dtype) {
+  case HEDDLE_RT_F32:
+    return "f32";
+  case HEDDLE_RT_BF16:
+    return "bf16";
+  case HEDDLE_RT_F16:
+    return "f16";
+  case HEDDLE_RT_I32:
+    return "i32";
+  case HEDDLE_RT_I64:
+    return "i64";
+  case HEDDLE_RT_F64:
+    return "f64";
+  case HEDDLE_RT_U8:
+    return "u8";
+  }
+  return "no dtype";
+}
+
+} // namespace heddle::runtime

@@ -1,0 +1,19 @@
+//===- Dtype.h - Element types: sizes and names
+//------------------------------===//
+
+#ifndef RUNTIME_COMMON_DTYPE_H
+#define RUNTIME_COMMON_DTYPE_H
+
+#include "heddle/Runtime/heddle_rt.h"
+
+#include <cstdint>
+
+namespace heddle::runtime {
+
+/// Bytes of one element; 0 for a value that is no dtype.
+int64_t bytesOf(heddle_rt_dtype dtype);
+const char *nameOf(heddle_rt_dtype dtype);
+
+} // namespace heddle::runtime
+
+#endif

@@ -1,0 +1,99 @@
+//===- Late.h - Streams whose work runs late, in a random order
+//------------===//
+//
+// Nothing runs until someone synchronizes. Then the next piece of work comes
+// from a stream chosen at random among those that events and communicator order
+// allow. Streams carry random priorities, redrawn at random moments: this
+// starves a stream for long stretches and finds missing events that a uniform
+// choice does not.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef RUNTIME_COMMON_LATE_H
+#define RUNTIME_COMMON_LATE_H
+
+#include "runtime/common/Status.h"
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <random>
+#include <vector>
+
+namespace heddle::runtime {
+
+enum class Progress { Pending, Done, Failed };
+
+/// Where somebody waits for other ranks: how to sleep until news may be there.
+class Waiter {
+public:
+  virtual ~Waiter() = default;
+  /// Grows with every piece of news.
+  virtual uint64_t version() = 0;
+  /// Returns soon; at once if the version is no longer `seen`.
+  virtual void idle(uint64_t seen) = 0;
+};
+
+struct LateEvent {
+  uint64_t recorded = 0, done = 0; ///< generations
+};
+
+/// Collectives of one communicator begin in the order in which they were
+/// queued.
+struct LateOrder {
+  uint64_t queued = 0, started = 0;
+};
+
+class Late {
+public:
+  Late(uint64_t seed, Waiter &waiter) : random(seed), waiter(waiter) {}
+
+  int addStream();
+  void work(int stream, std::function<heddle_rt_status()> run);
+  void record(int stream, LateEvent *event);
+  void wait(int stream, LateEvent *event);
+  /// `begin` must not block; `test` is called until it is not Pending. Failed:
+  /// a peer did, and the sentence is this thread's last error.
+  /// `orders` are those of the communicators it uses, each once.
+  void collective(int stream, const char *name,
+                  const std::vector<LateOrder *> &orders,
+                  std::function<heddle_rt_status()> begin,
+                  std::function<Progress()> test);
+
+  /// Runs work until `stream` is empty; -1: all. The first failure ends it, and
+  /// so does a time without progress.
+  heddle_rt_status drain(int stream, double timeoutSeconds);
+  bool empty(int stream) const;
+
+private:
+  struct Item {
+    enum Kind { Work, Record, Wait, Collective } kind;
+    std::function<heddle_rt_status()> run = {}; ///< Collective: begin
+    std::function<Progress()> test = {};
+    LateEvent *event = nullptr;
+    uint64_t generation = 0;
+    const char *name = "";
+    struct Turn {
+      LateOrder *order;
+      uint64_t number;
+    };
+    std::vector<Turn> turns = {};
+    bool begun = false;
+  };
+  enum class Step { Moved, Stuck, Failed };
+
+  Progress ready(Item &item);
+  Step step();
+  Step run(int stream);
+  std::string stuckOn() const;
+
+  std::mt19937_64 random;
+  Waiter &waiter;
+  std::deque<std::deque<Item>> queues;
+  std::vector<uint64_t> priority;
+  heddle_rt_status failure = HEDDLE_RT_OK;
+};
+
+} // namespace heddle::runtime
+
+#endif

@@ -1,0 +1,80 @@
+//===- Collective.h - Collectives as rounds of exchanges
+//---------------------===//
+//
+// Every collective is one or two rounds: pieces go to and come from peers, then
+// this rank works on what came. The same for thread ranks and MPI ranks.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef RUNTIME_HOST_COLLECTIVE_H
+#define RUNTIME_HOST_COLLECTIVE_H
+
+#include "runtime/host/Transport.h"
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace heddle::host {
+
+/// Where a collective happens.
+struct Place {
+  Seat *seat = nullptr;
+  int rank = 0, size = 1;
+  int tag = 0; ///< and tag + 1, for a second round
+  const char *name = "";
+};
+
+class Collective {
+public:
+  struct Round {
+    std::vector<Piece> sends, receives; ///< pieces of oneself are copied
+    std::function<void()> after;        ///< once all is sent and received
+  };
+
+  explicit Collective(Place place) : place(place) {}
+
+  /// Begins the first round; never blocks. PEER_FAILED: nothing was begun.
+  heddle_rt_status begin();
+  Progress test();
+
+  std::vector<Round> rounds;
+  bool finished = false;                ///< for the owner: test() said Done
+  std::unique_ptr<std::byte[]> staging; ///< what came, before it is summed
+
+private:
+  heddle_rt_status beginRound();
+
+  Place place;
+  size_t current = 0;
+  std::unique_ptr<Request> request;
+};
+
+std::unique_ptr<Collective> allReduce(const Place &place, const void *input,
+                                      void *output, int64_t elements,
+                                      heddle_rt_dtype dtype,
+                                      heddle_rt_reduction reduction);
+std::unique_ptr<Collective> reduceScatter(const Place &place, const void *input,
+                                          void *output, int64_t outer,
+                                          int64_t slice, heddle_rt_dtype dtype,
+                                          heddle_rt_reduction reduction);
+std::unique_ptr<Collective> allGather(const Place &place, const void *input,
+                                      void *output, int64_t outer,
+                                      int64_t sliceBytes);
+std::unique_ptr<Collective> allToAll(const Place &place, const void *input,
+                                     void *output,
+                                     const heddle_rt_all_to_all_shape &shape,
+                                     int64_t elementBytes);
+/// `from[r]` is the rank whose input rank r receives, or -1.
+std::unique_ptr<Collective> permute(const Place &place, const void *input,
+                                    void *output, int64_t bytes,
+                                    const int32_t *from);
+std::unique_ptr<Collective> sendTo(const Place &place, const void *input,
+                                   int64_t bytes, int peer);
+std::unique_ptr<Collective> receiveFrom(const Place &place, void *output,
+                                        int64_t bytes, int peer);
+
+} // namespace heddle::host
+
+#endif

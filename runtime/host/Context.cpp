@@ -1,0 +1,381 @@
+// Start and end of a rank; streams, events, communicators. Memory is in
+// Memory.cpp, queueing in Queue.cpp.
+
+#include "runtime/host/Context.h"
+
+#include "runtime/host/Inspect.h"
+#include "runtime/host/ThreadTransport.h"
+
+#include <omp.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+using heddle::host::Transport;
+using heddle::runtime::fail;
+using heddle::runtime::failWith;
+using heddle::runtime::invalid;
+using heddle::runtime::lastError;
+using heddle::runtime::orUnnamed;
+
+heddle_rt_context::heddle_rt_context() = default;
+
+heddle_rt_context::~heddle_rt_context() {
+  while (!allocations.empty())
+    heddle::host::release(this, allocations.begin()->first);
+}
+
+heddle_rt_status heddle_rt_context::die(heddle_rt_status status) {
+  if (status == HEDDLE_RT_OK || status == HEDDLE_RT_INVALID_ARGUMENT ||
+      status == HEDDLE_RT_OUT_OF_MEMORY || dead != HEDDLE_RT_OK)
+    return status;
+  dead = status;
+  why = lastError();
+  return status;
+}
+
+heddle_rt_status heddle_rt_context::alive() {
+  if (dead != HEDDLE_RT_OK)
+    return failWith(dead, why);
+  return transport ? die(transport->alive()) : HEDDLE_RT_OK;
+}
+
+namespace {
+
+/// The number in an environment variable, `otherwise` where it is not set.
+heddle_rt_status readNumber(const char *variable, uint64_t otherwise,
+                            uint64_t largest, uint64_t &value) {
+  value = otherwise;
+  const char *text = std::getenv(variable);
+  if (!text || !*text)
+    return HEDDLE_RT_OK;
+  const char *end = text + std::strlen(text);
+  const auto [at, error] = std::from_chars(text, end, value);
+  if (error != std::errc() || at != end || value > largest)
+    return invalid("environment variable {}={}: expected a number from 0 to {}",
+                   variable, text, largest);
+  return HEDDLE_RT_OK;
+}
+
+heddle_rt_status chooseMode(heddle_rt_mode wanted, heddle_rt_mode &mode) {
+  mode = wanted;
+  if (wanted != HEDDLE_RT_MODE_DEFAULT)
+    return wanted >= HEDDLE_RT_MODE_EAGER && wanted <= HEDDLE_RT_MODE_RECORD
+               ? HEDDLE_RT_OK
+               : invalid("mode {} does not exist", int(wanted));
+  const char *text = std::getenv("HEDDLE_HOST_MODE");
+  const std::string name = text && *text ? text : "eager";
+  mode = name == "eager"    ? HEDDLE_RT_MODE_EAGER
+         : name == "late"   ? HEDDLE_RT_MODE_LATE
+         : name == "record" ? HEDDLE_RT_MODE_RECORD
+                            : HEDDLE_RT_MODE_DEFAULT;
+  if (mode == HEDDLE_RT_MODE_DEFAULT)
+    return invalid("environment variable HEDDLE_HOST_MODE={}: expected eager, "
+                   "late or record",
+                   name);
+  return HEDDLE_RT_OK;
+}
+
+heddle_rt_status configure(heddle_rt_context &context,
+                           const heddle_rt_options &options, uint64_t &seed) {
+  HEDDLE_RT_TRY(chooseMode(options.mode, context.mode));
+  uint64_t races = 0, threads = 1, timeout = 600;
+  HEDDLE_RT_TRY(readNumber("HEDDLE_RACES", 0, 1, races));
+  HEDDLE_RT_TRY(readNumber("OMP_NUM_THREADS", 1, 4096, threads));
+  HEDDLE_RT_TRY(readNumber("HEDDLE_TIMEOUT", 600, 1u << 30, timeout));
+  HEDDLE_RT_TRY(readNumber("HEDDLE_SEED", 1, UINT64_MAX, seed));
+  if (options.checking < HEDDLE_RT_CHOICE_DEFAULT ||
+      options.checking > HEDDLE_RT_CHOICE_OFF || options.compute_threads < 0 ||
+      options.timeout_seconds < 0)
+    return invalid("options: checking {}, compute_threads {}, timeout_seconds "
+                   "{}: one of them has no meaning",
+                   int(options.checking), options.compute_threads,
+                   options.timeout_seconds);
+  if (options.seed)
+    seed = options.seed;
+  context.checking = options.checking == HEDDLE_RT_CHOICE_DEFAULT
+                         ? races != 0
+                         : options.checking == HEDDLE_RT_CHOICE_ON;
+  context.computeThreads = options.compute_threads ? options.compute_threads
+                                                   : std::max(1, int(threads));
+  context.timeoutSeconds = options.timeout_seconds
+                               ? double(options.timeout_seconds)
+                               : double(timeout);
+  return HEDDLE_RT_OK;
+}
+
+heddle_rt_status claim(heddle_rt_context &context,
+                       const heddle_rt_options &options) {
+  context.rank = options.rank;
+  context.size = options.size ? options.size : 1;
+  if (context.rank < 0 || context.rank >= context.size)
+    return invalid("options: rank {} of {} ranks", options.rank, context.size);
+  return HEDDLE_RT_OK;
+}
+
+heddle_rt_status join(heddle_rt_context &context,
+                      const heddle_rt_options &options) {
+  if (options.threads)
+    HEDDLE_RT_TRY(heddle::host::joinThreads(options.threads, options.rank,
+                                            context.transport));
+  else if (heddle::host::launchedByMpi())
+    HEDDLE_RT_TRY(heddle::host::joinMpi(context.transport));
+  else {
+    context.alone = std::make_unique<heddle_rt_threads>(1);
+    HEDDLE_RT_TRY(
+        heddle::host::joinThreads(context.alone.get(), 0, context.transport));
+  }
+  context.rank = context.transport->rank();
+  context.size = context.transport->size();
+  return HEDDLE_RT_OK;
+}
+
+/// Compares what the ranks of a communicator called: their hashes are gathered.
+heddle_rt_status compareCalls(heddle_rt_context *context,
+                              heddle_rt_comm &comm) {
+  using heddle::runtime::CallHash;
+  std::vector<CallHash> all(static_cast<size_t>(comm.size));
+  const heddle::host::Place place{comm.seat.get(), comm.rank, comm.size, 2,
+                                  "the closing check of collectives"};
+  auto gather = heddle::host::allGather(place, &comm.hash, all.data(), 1,
+                                        sizeof(CallHash));
+  HEDDLE_RT_TRY(gather->begin());
+  const auto test = [](void *collective) {
+    return static_cast<heddle::host::Collective *>(collective)->test();
+  };
+  HEDDLE_RT_TRY(heddle::host::await(*context->transport, test, gather.get(),
+                                    place.name, context->timeoutSeconds));
+  for (int peer = 0; peer < comm.size; ++peer)
+    if (all[size_t(peer)].value != comm.hash.value)
+      return fail(HEDDLE_RT_CHECK_FAILED,
+                  "communicator {}: rank {} made {} collectives and rank {} "
+                  "made {}, which differ in number, operation, elements or "
+                  "dtype",
+                  comm.axis, comm.rank, comm.hash.calls, peer,
+                  all[size_t(peer)].calls);
+  return HEDDLE_RT_OK;
+}
+
+heddle_rt_status checkCanaries(heddle_rt_context *context) {
+  heddle_rt_status status = HEDDLE_RT_OK;
+  while (!context->allocations.empty()) {
+    const heddle_rt_status one =
+        heddle::host::release(context, context->allocations.begin()->first);
+    if (status == HEDDLE_RT_OK)
+      status = one;
+  }
+  return status;
+}
+
+heddle_rt_status close(heddle_rt_context *context) {
+  HEDDLE_RT_TRY(context->alive());
+  if (context->group)
+    return invalid("heddle_rt_finalize between group_begin and group_end");
+  if (context->late)
+    HEDDLE_RT_TRY(context->late->drain(-1, context->timeoutSeconds));
+  if (context->checking && context->transport)
+    for (heddle_rt_comm &comm : context->comms)
+      HEDDLE_RT_TRY(compareCalls(context, comm));
+  return checkCanaries(context);
+}
+
+} // namespace
+
+heddle_rt_status heddle_rt_init(const heddle_rt_options *options,
+                                heddle_rt_context **context) {
+  if (!context)
+    return invalid("heddle_rt_init: context is NULL");
+  *context = nullptr;
+  const heddle_rt_options given = options ? *options : heddle_rt_options{};
+  auto made = std::make_unique<heddle_rt_context>();
+  uint64_t seed = 1;
+  HEDDLE_RT_TRY(configure(*made, given, seed));
+  if (made->recording())
+    HEDDLE_RT_TRY(claim(*made, given));
+  else
+    HEDDLE_RT_TRY(join(*made, given));
+  if (made->mode == HEDDLE_RT_MODE_LATE) // ranks must not agree by accident
+    made->late = std::make_unique<heddle::runtime::Late>(
+        seed + 0x9e3779b97f4a7c15u * uint64_t(made->rank), *made->transport);
+  made->trace.rank = made->rank;
+  made->trace.size = made->size;
+  omp_set_num_threads(made->computeThreads);
+  *context = made.release();
+  return HEDDLE_RT_OK;
+}
+
+heddle_rt_status heddle_rt_rank(const heddle_rt_context *context, int32_t *rank,
+                                int32_t *size) {
+  if (!context || !rank || !size)
+    return invalid("heddle_rt_rank: an argument is NULL");
+  *rank = context->rank;
+  *size = context->size;
+  return HEDDLE_RT_OK;
+}
+
+heddle_rt_mode heddle_rt_context_mode(const heddle_rt_context *context) {
+  return context->mode;
+}
+
+heddle_rt_status heddle_rt_finalize(heddle_rt_context *context) {
+  if (!context)
+    return invalid("heddle_rt_finalize: context is NULL");
+  const std::unique_ptr<heddle_rt_context> owner(context);
+  const heddle_rt_status status = close(context);
+  const std::string sentence = lastError();
+  if (context->transport && status != HEDDLE_RT_OK)
+    context->transport->abort(context->exitCode, sentence);
+  context->group.reset();
+  context->late.reset();
+  context->comms.clear();
+  if (context->transport)
+    context->transport->leave();
+  return status == HEDDLE_RT_OK ? status : failWith(status, sentence);
+}
+
+heddle_rt_status heddle_rt_abort(heddle_rt_context *context, int32_t exitCode,
+                                 const char *why) {
+  if (!context)
+    return invalid("heddle_rt_abort: context is NULL");
+  const std::string sentence = orUnnamed(why, "no reason given");
+  context->exitCode = exitCode;
+  context->die(failWith(HEDDLE_RT_PEER_FAILED, sentence));
+  if (context->transport)
+    context->transport->abort(exitCode, sentence);
+  return HEDDLE_RT_OK;
+}
+
+heddle_rt_status heddle_rt_comm_split(heddle_rt_context *context, int32_t color,
+                                      int32_t rank, int32_t size,
+                                      const char *axis, heddle_rt_comm **comm) {
+  if (!context || !comm)
+    return invalid("heddle_rt_comm_split: an argument is NULL");
+  *comm = nullptr;
+  HEDDLE_RT_TRY(context->alive());
+  const std::string name = orUnnamed(axis, "unnamed");
+  if (color >= 0 &&
+      (size < 1 || size > context->size || rank < 0 || rank >= size))
+    return invalid("communicator {}: place {} of {} in a group of {} ranks",
+                   name, rank, size, context->size);
+  std::unique_ptr<heddle::host::Seat> seat;
+  if (context->transport)
+    HEDDLE_RT_TRY(context->die(
+        context->transport->split(color, rank, size, context->intern(name),
+                                  context->timeoutSeconds, seat)));
+  if (color < 0)
+    return HEDDLE_RT_OK;
+  heddle_rt_comm &made = context->comms.emplace_back();
+  made.context = context;
+  made.axis = name;
+  made.color = color;
+  made.rank = rank;
+  made.size = size;
+  made.number = int(context->trace.comms.size());
+  made.seat = std::move(seat);
+  context->trace.comms.push_back({name, color, rank, size, {}, 0});
+  *comm = &made;
+  return HEDDLE_RT_OK;
+}
+
+heddle_rt_status heddle_rt_comm_rank(const heddle_rt_comm *comm, int32_t *rank,
+                                     int32_t *size) {
+  if (!comm || !rank || !size)
+    return invalid("heddle_rt_comm_rank: an argument is NULL");
+  *rank = comm->rank;
+  *size = comm->size;
+  return HEDDLE_RT_OK;
+}
+
+heddle_rt_status heddle_rt_stream_create(heddle_rt_context *context,
+                                         const char *name, int32_t,
+                                         heddle_rt_stream **stream) {
+  if (!context || !stream)
+    return invalid("heddle_rt_stream_create: an argument is NULL");
+  HEDDLE_RT_TRY(context->alive());
+  const std::string given = orUnnamed(name, "unnamed");
+  const int number = int(context->streams.size());
+  if (context->late)
+    context->late->addStream();
+  context->trace.streams.push_back(given);
+  *stream = &context->streams.emplace_back(heddle_rt_stream{
+      context, given, context->races.addStream(given), number});
+  return HEDDLE_RT_OK;
+}
+
+heddle_rt_status heddle_rt_stream_synchronize(heddle_rt_stream *stream) {
+  if (!stream)
+    return invalid("heddle_rt_stream_synchronize: stream is NULL");
+  heddle_rt_context *context = stream->context;
+  HEDDLE_RT_TRY(heddle::host::openFor(stream, "heddle_rt_stream_synchronize"));
+  context->races.synchronize(stream->race);
+  if (context->late)
+    return context->die(
+        context->late->drain(stream->late, context->timeoutSeconds));
+  return HEDDLE_RT_OK;
+}
+
+heddle_rt_status heddle_rt_event_create(heddle_rt_context *context,
+                                        const char *name,
+                                        heddle_rt_event **event) {
+  if (!context || !event)
+    return invalid("heddle_rt_event_create: an argument is NULL");
+  HEDDLE_RT_TRY(context->alive());
+  heddle_rt_event &made = context->events.emplace_back();
+  made.context = context;
+  made.name = orUnnamed(name, "unnamed");
+  *event = &made;
+  return HEDDLE_RT_OK;
+}
+
+heddle_rt_status heddle_rt_event_record(heddle_rt_event *event,
+                                        heddle_rt_stream *stream) {
+  if (!event || !stream)
+    return invalid("heddle_rt_event_record: an argument is NULL");
+  HEDDLE_RT_TRY(heddle::host::openFor(stream, event->name.c_str()));
+  event->recorded = true;
+  event->clock = stream->context->races.record(stream->race);
+  if (stream->context->late)
+    stream->context->late->record(stream->late, &event->late);
+  return HEDDLE_RT_OK;
+}
+
+heddle_rt_status heddle_rt_stream_wait(heddle_rt_stream *stream,
+                                       heddle_rt_event *event) {
+  if (!event || !stream)
+    return invalid("heddle_rt_stream_wait: an argument is NULL");
+  HEDDLE_RT_TRY(heddle::host::openFor(stream, event->name.c_str()));
+  if (!event->recorded)
+    return invalid("stream {} waits for event {}, which was never recorded",
+                   stream->name, event->name);
+  stream->context->races.wait(stream->race, event->clock);
+  if (stream->context->late)
+    stream->context->late->wait(stream->late, &event->late);
+  return HEDDLE_RT_OK;
+}
+
+heddle_rt_status heddle_rt_trace_write(heddle_rt_context *context,
+                                       const char *path) {
+  if (!context || !path)
+    return invalid("heddle_rt_trace_write: an argument is NULL");
+  if (!context->recording())
+    return invalid("heddle_rt_trace_write: the context does not record");
+  const std::string text = context->trace.json();
+  std::FILE *file = std::fopen(path, "w");
+  const bool written =
+      file && std::fwrite(text.data(), 1, text.size(), file) == text.size();
+  if (!file || std::fclose(file) != 0 || !written)
+    return invalid("cannot write the trace to {}: {}", path,
+                   std::strerror(errno));
+  return HEDDLE_RT_OK;
+}
+
+void *heddle_rt_native_stream(heddle_rt_stream *) { return nullptr; }
+
+const heddle::runtime::Trace &
+heddle::host::traceOf(const heddle_rt_context *context) {
+  return context->trace;
+}

@@ -1,0 +1,220 @@
+// How work gets into a stream: kernels, copies, groups of collectives.
+
+#include "runtime/host/Context.h"
+
+#include <omp.h>
+
+#include <algorithm>
+#include <cstring>
+
+using heddle::runtime::invalid;
+using heddle::runtime::orUnnamed;
+
+namespace heddle::host {
+
+heddle_rt_status openFor(heddle_rt_stream *stream, const char *what) {
+  HEDDLE_RT_TRY(stream->context->alive());
+  if (stream->context->group)
+    return invalid("{} on stream {} between group_begin and group_end", what,
+                   stream->name);
+  return HEDDLE_RT_OK;
+}
+
+namespace {
+
+using Members = std::vector<std::shared_ptr<Collective>>;
+
+Progress testAll(const Members &members) {
+  Progress all = Progress::Done;
+  for (const auto &member : members) {
+    if (member->finished)
+      continue;
+    const Progress progress = member->test();
+    if (progress == Progress::Failed)
+      return progress;
+    member->finished = progress == Progress::Done;
+    if (!member->finished)
+      all = Progress::Pending;
+  }
+  return all;
+}
+
+heddle_rt_status beginAll(const Members &members) {
+  for (const auto &member : members)
+    HEDDLE_RT_TRY(member->begin());
+  return HEDDLE_RT_OK;
+}
+
+/// Starts collectives that need not wait for each other.
+heddle_rt_status runTogether(heddle_rt_stream *stream, const char *name,
+                             Members members,
+                             const std::vector<heddle_rt_comm *> &comms) {
+  heddle_rt_context *context = stream->context;
+  if (context->late) {
+    std::vector<runtime::LateOrder *> orders;
+    for (heddle_rt_comm *comm : comms)
+      if (std::find(orders.begin(), orders.end(), &comm->order) == orders.end())
+        orders.push_back(&comm->order);
+    context->late->collective(
+        stream->late, name, orders, [members] { return beginAll(members); },
+        [members] { return testAll(members); });
+    return HEDDLE_RT_OK;
+  }
+  HEDDLE_RT_TRY(context->die(beginAll(members)));
+  const auto test = [](void *all) {
+    return testAll(*static_cast<Members *>(all));
+  };
+  return context->die(await(*context->transport, test, &members, name,
+                            context->timeoutSeconds));
+}
+
+} // namespace
+
+heddle_rt_status queueCollective(heddle_rt_stream *stream,
+                                 QueuedCollective queued) {
+  heddle_rt_context *context = stream->context;
+  heddle_rt_comm *comm = queued.comm;
+  const char *name =
+      context->intern(fmt::format("{}({})", queued.operation, comm->axis));
+  OpenGroup *group = context->group.get();
+  if (group && group->stream && group->stream != stream)
+    return invalid("{} on stream {} in a group on stream {}", name,
+                   stream->name, group->stream->name);
+  HEDDLE_RT_TRY(
+      watch(stream, name, queued.accesses.data(), queued.accesses.size()));
+  const std::string_view operation = queued.operation;
+  if (operation != "send" && operation != "receive")
+    comm->hash.add(queued.operation, queued.elements, queued.dtype);
+  if (context->recording())
+    context->trace.add({queued.operation, name, stream->late, comm->number,
+                        queued.elements, queued.dtype, 0, queued.bytes});
+  if (group) {
+    group->stream = stream;
+    if (queued.collective)
+      group->members.push_back(std::move(queued.collective));
+    group->comms.push_back(comm);
+    return HEDDLE_RT_OK;
+  }
+  if (context->recording())
+    return HEDDLE_RT_OK;
+  return runTogether(stream, name, {std::move(queued.collective)}, {comm});
+}
+
+heddle_rt_status closeGroup(heddle_rt_context *context) {
+  const std::unique_ptr<OpenGroup> group = std::move(context->group);
+  if (group->members.empty())
+    return HEDDLE_RT_OK;
+  return runTogether(
+      group->stream,
+      context->intern(fmt::format("a group on {}", group->comms.front()->axis)),
+      group->members, group->comms);
+}
+
+namespace {
+
+void runBody(heddle_rt_body body, const void *args, int64_t items,
+             int64_t grain, int threads) {
+  const int64_t runs =
+      std::min<int64_t>(threads, items / std::max<int64_t>(grain, 1));
+  if (runs <= 1)
+    return body(args, 0, items);
+  const int64_t run = (items + runs - 1) / runs;
+#pragma omp parallel for num_threads(int(runs)) schedule(static)
+  for (int64_t i = 0; i < runs; ++i)
+    if (i * run < items)
+      body(args, i * run, std::min(items, (i + 1) * run));
+}
+
+/// A copy of a kernel's arguments, aligned for any type.
+std::shared_ptr<void> copyOf(const void *args, size_t bytes) {
+  constexpr size_t kUnit = sizeof(std::max_align_t);
+  std::shared_ptr<std::max_align_t[]> copy(
+      new std::max_align_t[(bytes + kUnit - 1) / kUnit + 1]);
+  if (bytes > 0)
+    std::memcpy(copy.get(), args, bytes);
+  return {copy, copy.get()};
+}
+
+} // namespace
+
+} // namespace heddle::host
+
+heddle_rt_status heddle_rt_host_launch(heddle_rt_stream *stream,
+                                       const char *name, heddle_rt_body body,
+                                       const void *args, size_t bytes,
+                                       int64_t items, int64_t grain,
+                                       const heddle_rt_access *accesses,
+                                       int32_t count) {
+  using namespace heddle::host;
+  const char *given = orUnnamed(name, "unnamed kernel");
+  if (!stream || !body || (!args && bytes > 0) || items < 0 || count < 0 ||
+      (!accesses && count > 0))
+    return invalid("{}: a NULL argument, {} items or {} accesses", given, items,
+                   count);
+  HEDDLE_RT_TRY(openFor(stream, given));
+  if (items == 0)
+    return HEDDLE_RT_OK;
+  for (int32_t i = 0; i < count; ++i)
+    if (accesses[i].bytes < 0 || (!accesses[i].begin && accesses[i].bytes > 0))
+      return invalid("{}: operand {} is NULL or has {} bytes", given, i,
+                     accesses[i].bytes);
+  heddle_rt_context *context = stream->context;
+  HEDDLE_RT_TRY(watch(stream, given, accesses, size_t(count)));
+  const int threads = context->computeThreads;
+  if (context->recording())
+    context->trace.add(
+        {"kernel", given, stream->late, -1, items, HEDDLE_RT_F32, 0, 0});
+  else if (context->late)
+    context->late->work(stream->late,
+                        [=, copy = copyOf(args, bytes)]() -> heddle_rt_status {
+                          runBody(body, copy.get(), items, grain, threads);
+                          return HEDDLE_RT_OK;
+                        });
+  else
+    runBody(body, args, items, grain, threads);
+  return HEDDLE_RT_OK;
+}
+
+heddle_rt_status heddle_rt_note(heddle_rt_stream *stream, const char *name,
+                                const heddle_rt_access *accesses,
+                                int32_t count) {
+  const char *given = orUnnamed(name, "unnamed kernel");
+  if (!stream || count < 0 || (!accesses && count > 0))
+    return invalid("{}: a NULL argument or {} accesses", given, count);
+  HEDDLE_RT_TRY(heddle::host::openFor(stream, given));
+  return heddle::host::watch(stream, given, accesses, size_t(count));
+}
+
+heddle_rt_status heddle_rt_copy(heddle_rt_stream *stream, void *to,
+                                const void *from, int64_t bytes) {
+  if (!stream || bytes < 0 || ((!to || !from) && bytes > 0))
+    return invalid("heddle_rt_copy: a NULL argument, or {} bytes", bytes);
+  const auto *source = static_cast<const std::byte *>(from);
+  const auto *target = static_cast<std::byte *>(to);
+  if (bytes > 0 && source < target + bytes && target < source + bytes)
+    return invalid("heddle_rt_copy: source and target of {} bytes overlap",
+                   bytes);
+  if (bytes == 0)
+    return heddle::host::openFor(stream, "copy");
+  const heddle::runtime::Trace::Call call{
+      "copy", "", stream->late, -1, bytes, HEDDLE_RT_U8, 0, 0};
+  return heddle::host::queueWork(stream, call,
+                                 {{from, bytes, 0}, {to, bytes, 1}}, [=] {
+                                   std::memcpy(to, from, size_t(bytes));
+                                   return HEDDLE_RT_OK;
+                                 });
+}
+
+heddle_rt_status heddle_rt_zero(heddle_rt_stream *stream, void *to,
+                                int64_t bytes) {
+  if (!stream || bytes < 0 || (!to && bytes > 0))
+    return invalid("heddle_rt_zero: a NULL argument, or {} bytes", bytes);
+  if (bytes == 0)
+    return heddle::host::openFor(stream, "zero");
+  const heddle::runtime::Trace::Call call{
+      "zero", "", stream->late, -1, bytes, HEDDLE_RT_U8, 0, 0};
+  return heddle::host::queueWork(stream, call, {{to, bytes, 1}}, [=] {
+    std::memset(to, 0, size_t(bytes));
+    return HEDDLE_RT_OK;
+  });
+}

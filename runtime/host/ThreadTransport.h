@@ -1,0 +1,73 @@
+//===- ThreadTransport.h - Ranks that are threads of one process
+//------------===//
+
+#ifndef RUNTIME_HOST_THREADTRANSPORT_H
+#define RUNTIME_HOST_THREADTRANSPORT_H
+
+#include "runtime/host/Transport.h"
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <string>
+#include <tuple>
+
+namespace heddle::host {
+
+/// Wakes one rank.
+struct Bell {
+  std::mutex mutex;
+  std::condition_variable rung;
+  std::atomic<uint64_t> version = 0;
+  void ring();
+};
+
+/// A message that its receiver copies straight from the sender's memory.
+struct Post {
+  Strided memory;
+  Bell *sender = nullptr;
+  std::atomic<bool> done = false;
+};
+
+/// Which communicator (number of the split, color), from which of its ranks,
+/// which tag.
+using MailKey = std::tuple<int, int, int, int>;
+
+/// Where messages for one rank wait to be copied.
+struct Mailbox {
+  Bell bell;
+  std::mutex mutex;
+  std::map<MailKey, std::deque<std::shared_ptr<Post>>> mail;
+  std::atomic<bool> left = false; ///< the rank has gone
+};
+
+/// What a rank asked for in a split.
+struct SplitEntry {
+  int color = -1, rank = 0, size = 0;
+};
+struct Split {
+  int arrived = 0;
+  std::vector<SplitEntry> entries; ///< by rank of the whole group
+};
+
+} // namespace heddle::host
+
+/// A group of `size` thread ranks. Outlives their contexts.
+struct heddle_rt_threads {
+  explicit heddle_rt_threads(int size);
+
+  /// Only the first caller's sentence is kept.
+  void abort(int rank, int exitCode, const std::string &why);
+  void ringAll();
+
+  std::vector<std::unique_ptr<heddle::host::Mailbox>> boxes;
+  std::mutex mutex; ///< of what follows
+  std::map<int, heddle::host::Split> splits;
+  std::atomic<bool> aborted = false;
+  int failedRank = -1, exitCode = 0;
+  std::string why;
+};
+
+#endif

@@ -1,0 +1,178 @@
+// Collectives between thread ranks: values, failures, misuse.
+
+#include "CollectiveCases.h"
+
+#include "runtime/common/Status.h"
+#include "runtime/host/RunRanks.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+#include <vector>
+
+using heddle::host::runRanks;
+using heddle::host::RunResult;
+using testing::HasSubstr;
+
+namespace {
+
+struct Rank {
+  heddle_rt_stream *stream = nullptr;
+  heddle_rt_comm *comm = nullptr;
+  int32_t rank = 0, size = 0;
+  heddle_rt_status start(heddle_rt_context *context) {
+    HEDDLE_RT_TRY(heddle_rt_rank(context, &rank, &size));
+    HEDDLE_RT_TRY(heddle_rt_stream_create(context, "s", 0, &stream));
+    return heddle_rt_comm_split(context, 0, rank, size, "tp", &comm);
+  }
+  heddle_rt_status reduce(float *data, int64_t n) {
+    return heddle_rt_all_reduce(comm, stream, data, data, n, HEDDLE_RT_F32,
+                                HEDDLE_RT_SUM);
+  }
+};
+
+class Groups : public testing::TestWithParam<int> {};
+
+TEST_P(Groups, EveryCollectiveIsItsLoop) {
+  const RunResult result =
+      runRanks(GetParam(), {}, heddle::test::runCollectiveCases);
+  EXPECT_TRUE(result) << "rank " << result.rank << ": " << result.message;
+}
+
+TEST_P(Groups, EveryCollectiveIsItsLoopWhenLate) {
+  heddle_rt_options options{};
+  options.mode = HEDDLE_RT_MODE_LATE;
+  options.checking = HEDDLE_RT_CHOICE_ON;
+  const RunResult result =
+      runRanks(GetParam(), options, heddle::test::runCollectiveCases);
+  EXPECT_TRUE(result) << "rank " << result.rank << ": " << result.message;
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, Groups, testing::Values(1, 2, 3, 4, 5, 8));
+
+TEST(Group, AFailingRankEndsTheOthersAndIsNamed) {
+  std::atomic<int> peersFailed = 0;
+  const RunResult result = runRanks(4, {}, [&](heddle_rt_context *context) {
+    Rank me;
+    float one = 1;
+    heddle_rt_status status = me.start(context);
+    if (me.rank == 2)
+      return heddle::runtime::invalid("no such file: weights.bin");
+    if (status == HEDDLE_RT_OK)
+      status = me.reduce(&one, 1);
+    peersFailed += status == HEDDLE_RT_PEER_FAILED;
+    EXPECT_THAT(heddle_rt_last_error(),
+                HasSubstr("rank 2 failed: no such file: weights.bin"));
+    return status;
+  });
+  EXPECT_EQ(result.status, HEDDLE_RT_INVALID_ARGUMENT);
+  EXPECT_EQ(result.rank, 2);
+  EXPECT_EQ(result.message, "no such file: weights.bin");
+  EXPECT_EQ(peersFailed, 3);
+}
+
+TEST(Group, ARankThatLeavesEarlyIsMissed) {
+  const RunResult result = runRanks(3, {}, [](heddle_rt_context *context) {
+    Rank me;
+    HEDDLE_RT_TRY(me.start(context));
+    float one = 1;
+    return me.rank == 1 ? HEDDLE_RT_OK : me.reduce(&one, 1);
+  });
+  EXPECT_EQ(result.status, HEDDLE_RT_PEER_FAILED);
+  EXPECT_THAT(result.message, HasSubstr("all_reduce(tp) waits for rank 1"));
+}
+
+TEST(Group, DifferentSizesAreSeen) {
+  const RunResult result = runRanks(2, {}, [](heddle_rt_context *context) {
+    Rank me;
+    HEDDLE_RT_TRY(me.start(context));
+    std::vector<float> data(8);
+    return me.reduce(data.data(), me.rank == 0 ? 8 : 4);
+  });
+  EXPECT_EQ(result.status, HEDDLE_RT_PEER_FAILED);
+  EXPECT_THAT(result.message, HasSubstr("the ranks made different calls"));
+}
+
+TEST(Group, ACallThatNobodyAnswersTimesOut) {
+  heddle_rt_options options{};
+  options.timeout_seconds = 1;
+  const RunResult result = runRanks(2, options, [](heddle_rt_context *context) {
+    Rank me;
+    HEDDLE_RT_TRY(me.start(context));
+    float one = 1;
+    if (me.rank == 0)
+      return me.reduce(&one, 1);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+    return me.reduce(&one, 1);
+  });
+  EXPECT_EQ(result.status, HEDDLE_RT_PEER_FAILED);
+  EXPECT_EQ(result.rank, 0);
+  EXPECT_THAT(result.message, HasSubstr("all_reduce(tp) waited"));
+}
+
+TEST(Group, SeatsThatDoNotFitAreRefused) {
+  const RunResult result = runRanks(4, {}, [](heddle_rt_context *context) {
+    int32_t rank, size;
+    HEDDLE_RT_TRY(heddle_rt_rank(context, &rank, &size));
+    heddle_rt_comm *comm;
+    // Ranks 2 and 3 both want place 1 of color 1.
+    return heddle_rt_comm_split(context, rank / 2, rank == 2 ? 1 : rank % 2, 2,
+                                "dp", &comm);
+  });
+  EXPECT_EQ(result.status, HEDDLE_RT_INVALID_ARGUMENT);
+  EXPECT_THAT(result.message, HasSubstr("communicator dp"));
+}
+
+TEST(Group, ClosingCheckComparesCalls) {
+  heddle_rt_options options{};
+  options.checking = HEDDLE_RT_CHOICE_ON;
+  const RunResult result = runRanks(2, options, [](heddle_rt_context *context) {
+    Rank me;
+    HEDDLE_RT_TRY(me.start(context));
+    float data[2] = {1, 2};
+    int32_t number[2] = {1, 2};
+    if (me.rank == 0) // the same bytes, so that the transport is content
+      return me.reduce(data, 2);
+    return heddle_rt_all_reduce(me.comm, me.stream, number, number, 2,
+                                HEDDLE_RT_I32, HEDDLE_RT_SUM);
+  });
+  EXPECT_EQ(result.status, HEDDLE_RT_CHECK_FAILED);
+  EXPECT_THAT(result.message, HasSubstr("communicator tp"));
+}
+
+TEST(Arguments, AreCheckedBeforeAnythingIsQueued) {
+  const RunResult result = runRanks(1, {}, [](heddle_rt_context *context) {
+    Rank me;
+    HEDDLE_RT_TRY(me.start(context));
+    float data[8] = {1, 2, 3, 4, 5, 6, 7, 8};
+    EXPECT_EQ(me.reduce(nullptr, 1), HEDDLE_RT_INVALID_ARGUMENT);
+    EXPECT_EQ(me.reduce(data, -1), HEDDLE_RT_INVALID_ARGUMENT);
+    EXPECT_EQ(me.reduce(nullptr, 0), HEDDLE_RT_OK);
+    EXPECT_EQ(heddle_rt_all_reduce(me.comm, me.stream, data, data + 1, 4,
+                                   HEDDLE_RT_F32, HEDDLE_RT_SUM),
+              HEDDLE_RT_INVALID_ARGUMENT);
+    EXPECT_THAT(heddle_rt_last_error(), HasSubstr("overlap"));
+    EXPECT_EQ(heddle_rt_all_reduce(me.comm, me.stream, data, data, 4,
+                                   heddle_rt_dtype(99), HEDDLE_RT_SUM),
+              HEDDLE_RT_INVALID_ARGUMENT);
+    EXPECT_EQ(heddle_rt_send(me.comm, me.stream, data, 1, HEDDLE_RT_F32, 0),
+              HEDDLE_RT_INVALID_ARGUMENT);
+    const int32_t from[1] = {5};
+    EXPECT_EQ(heddle_rt_permute(me.comm, me.stream, data, data + 4, 1,
+                                HEDDLE_RT_F32, from),
+              HEDDLE_RT_INVALID_ARGUMENT);
+    EXPECT_EQ(heddle_rt_group_end(context), HEDDLE_RT_INVALID_ARGUMENT);
+    EXPECT_EQ(heddle_rt_group_begin(context), HEDDLE_RT_OK);
+    EXPECT_EQ(heddle_rt_zero(me.stream, data, 4), HEDDLE_RT_INVALID_ARGUMENT);
+    EXPECT_EQ(heddle_rt_group_end(context), HEDDLE_RT_OK);
+    for (int i = 0; i < 8; ++i)
+      EXPECT_EQ(data[i], float(i + 1));
+    return HEDDLE_RT_OK;
+  });
+  EXPECT_TRUE(result) << result.message;
+}
+
+} // namespace
