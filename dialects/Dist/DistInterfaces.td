@@ -43,7 +43,8 @@ def Dist_GradientOpInterface : OpInterface<"GradientOpInterface"> {
   let description = [{
     Reverse mode for one op: from the gradients of its results (null where a
     result does not matter), the gradients of its operands (null where there is
-    none), built as ordinary ops. Gradients have the type of their value.
+    none), built as ordinary ops. Gradients have the type of their value. An op
+    that cannot emits an error and returns nothing.
   }];
   let methods = [
     InterfaceMethod<"Builds the gradients of the operands, one entry each.",

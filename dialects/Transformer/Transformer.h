@@ -37,6 +37,16 @@ inline constexpr llvm::StringLiteral kSavedName = "transformer.saved";
 /// Attribute of a result: the parameter state that it is the gradient of.
 inline constexpr llvm::StringLiteral kGradientName = "transformer.gradient_of";
 
+/// Attribute of a saved result: the ops of backward that read it.
+inline constexpr llvm::StringLiteral kReasonName = "transformer.reason";
+/// Attribute of a module: micro-batches per step, i64.
+inline constexpr llvm::StringLiteral kMicroBatchesName =
+    "transformer.micro_batches";
+/// Attribute of a module, a dictionary: `kind` ("adamw" or "sgd"),
+/// `weight_decay`, for adamw `beta1`, `beta2` and `epsilon`, and `clip_norm`
+/// where the gradient's norm has a limit. All numbers are f64.
+inline constexpr llvm::StringLiteral kOptimizerName = "transformer.optimizer";
+
 /// The name of a value, "" where it has none.
 llvm::StringRef getName(mlir::Value value);
 

@@ -14,6 +14,16 @@ using namespace heddle::transformer;
 
 using Values = SmallVector<Value>;
 
+/// Whether only the first result of `op` has a gradient; says so where not.
+static bool checkFirstOnly(Operation *op, ArrayRef<Value> gradients) {
+  for (auto [index, gradient] : llvm::enumerate(gradients))
+    if (gradient && index > 0) {
+      op->emitOpError() << "has no gradient for its result " << index;
+      return false;
+    }
+  return true;
+}
+
 Values ContractOp::buildGradient(OpBuilder &builder,
                                  ArrayRef<Value> gradients) {
   auto [left, right] = getSpec().split("->");
@@ -38,6 +48,10 @@ Values BiasAddOp::buildGradient(OpBuilder &builder, ArrayRef<Value> gradients) {
                                gradients[0])};
 }
 
+Values ZerosLikeOp::buildGradient(OpBuilder &, ArrayRef<Value>) {
+  return {Value()};
+}
+
 Values ActivationOp::buildGradient(OpBuilder &builder,
                                    ArrayRef<Value> gradients) {
   return {ActivationGradOp::create(builder, getLoc(), getType(), getKind(),
@@ -52,6 +66,8 @@ Values GatedOp::buildGradient(OpBuilder &builder, ArrayRef<Value> gradients) {
 }
 
 Values RmsNormOp::buildGradient(OpBuilder &builder, ArrayRef<Value> gradients) {
+  if (!checkFirstOnly(*this, gradients))
+    return {};
   auto both = RmsNormGradOp::create(builder, getLoc(), getInput().getType(),
                                     getWeight().getType(), gradients[0],
                                     getInput(), getWeight(), getRstd());
@@ -60,6 +76,8 @@ Values RmsNormOp::buildGradient(OpBuilder &builder, ArrayRef<Value> gradients) {
 
 Values LayerNormOp::buildGradient(OpBuilder &builder,
                                   ArrayRef<Value> gradients) {
+  if (!checkFirstOnly(*this, gradients))
+    return {};
   auto all = LayerNormGradOp::create(builder, getLoc(), getInput().getType(),
                                      getWeight().getType(), getBias().getType(),
                                      gradients[0], getInput(), getWeight(),
@@ -76,6 +94,8 @@ Values RopeOp::buildGradient(OpBuilder &builder, ArrayRef<Value> gradients) {
 
 Values AttentionOp::buildGradient(OpBuilder &builder,
                                   ArrayRef<Value> gradients) {
+  if (!checkFirstOnly(*this, gradients))
+    return {};
   auto all = AttentionGradOp::create(
       builder, getLoc(), getQuery().getType(), getKey().getType(),
       getValue().getType(), gradients[0], getQuery(), getKey(), getValue(),

@@ -72,7 +72,7 @@ def Transformer_SumLeadingOp : Transformer_ComputedRuleOp<"sum_leading"> {
   let assemblyFormat = "$input attr-dict `:` functional-type(operands, results)";
 }
 
-def Transformer_ZerosLikeOp : Transformer_RuleOp<"zeros_like", "... -> ..."> {
+def Transformer_ZerosLikeOp : Transformer_RuleOp<"zeros_like", "... -> ...", [HasGradient]> {
   let summary = "Zeros in the shape of a tensor";
   let description = [{
     Not linear on purpose: zeros of a partial sum would be reduced.
@@ -293,11 +293,15 @@ def Transformer_AttentionGradOp : Transformer_AttentionBase<"attention_grad",
 def Transformer_SplitTensorsOp : Transformer_ComputedRuleOp<"split_tensors", [HasGradient]> {
   let summary = "The entries of the first dimension, each as a tensor";
   let description = [{
-    How a parameter that a checkpoint stores fused is taken apart. Constraints:
-    (C1) there are as many results as the first dimension has entries.
+    How a parameter that a checkpoint stores fused is taken apart. A result may
+    have further dimensions of size 1 (queries have one for the query heads per
+    KV head); its elements are the entry's, in order.
+
+    Constraints: (C1) there are as many results as the first dimension has
+    entries.
 
     ```mlir
-    %wq, %wk = transformer.split_tensors %wqk : (tensor<2x4x16x64xf32>) -> (tensor<4x16x64xf32>, tensor<4x16x64xf32>)
+    %wq, %wk = transformer.split_tensors %wqk : (tensor<2x4x16x64xf32>) -> (tensor<4x1x16x64xf32>, tensor<4x16x64xf32>)
     ```
   }];
   let arguments = (ins Transformer_Float:$input);
@@ -307,13 +311,14 @@ def Transformer_SplitTensorsOp : Transformer_ComputedRuleOp<"split_tensors", [Ha
 }
 
 def Transformer_StackTensorsOp : Transformer_ComputedRuleOp<"stack_tensors"> {
-  let summary = "Tensors of one shape along a new first dimension";
+  let summary = "Tensors along a new first dimension";
   let description = [{
-    Constraints: (C1) the first dimension of the result has as many entries as
+    The reverse of `split_tensors`: an operand may have further dimensions of size
+    1. Constraints: (C1) the first dimension of the result has as many entries as
     there are operands.
 
     ```mlir
-    %d_wqk = transformer.stack_tensors %d_wq, %d_wk : (tensor<4x16x64xf32>, tensor<4x16x64xf32>) -> tensor<2x4x16x64xf32>
+    %d_wqk = transformer.stack_tensors %d_wq, %d_wk : (tensor<4x1x16x64xf32>, tensor<4x16x64xf32>) -> tensor<2x4x16x64xf32>
     ```
   }];
   let arguments = (ins Variadic<Transformer_Float>:$inputs);

@@ -60,8 +60,8 @@ std::string SumLeadingOp::getFactorRule() {
 /// Names of a part's dimensions: those of `whole` behind its first, `o0 o1
 /// ...`, in order, and a name of its own for each further dimension of size 1.
 static std::string partFactors(Value whole, Value part) {
-  ArrayRef<int64_t> sizes =
-      cast<RankedTensorType>(whole.getType()).getShape().drop_front();
+  ArrayRef<int64_t> sizes = cast<RankedTensorType>(whole.getType()).getShape();
+  sizes = sizes.drop_front(std::min<size_t>(1, sizes.size()));
   std::string names;
   size_t next = 0;
   for (auto [dim, size] :
@@ -86,15 +86,8 @@ std::string SplitTensorsOp::getFactorRule() {
 }
 
 std::string StackTensorsOp::getFactorRule() {
-  std::string parts = allPartFactors(getResult(), getInputs());
-  std::string further; // of size 1, so that leaving it out is a sum
-  SmallVector<StringRef> words;
-  llvm::SplitString(parts, words, " ,");
-  for (StringRef word : words)
-    if (word.starts_with("u"))
-      further += " " + word.str();
-  return parts + " -> p" + trailingFactors(rankOf(getResult()) - 1) +
-         "; additive" + (further.empty() ? "" : "; sum" + further);
+  return allPartFactors(getResult(), getInputs()) + " -> p" +
+         trailingFactors(rankOf(getResult()) - 1) + "; additive";
 }
 
 //===----------------------------------------------------------------------===//

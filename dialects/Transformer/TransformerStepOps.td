@@ -16,8 +16,9 @@ def Transformer_StateOp : Transformer_Op<"state", [Symbol]> {
     parameter that another state belongs to; `storage` a state whose bytes this
     one may use, its value being dead by the time this one is written.
 
-    `file_shape` and `file_order` say how a checkpoint stores a parameter: the
-    logical dimensions in the order `file_order`, flattened to `file_shape`.
+    `file_shape` and `file_order` say how a checkpoint stores a parameter:
+    row-major, of `file_shape`; that shape, cut into the logical sizes, has logical
+    dimension i as its dimension `file_order[i]`.
     `factors` names the dimensions. `decay`: weight decay applies.
 
     Constraints: (C1) the name has `{}` where and only where there are `layers`;
@@ -39,6 +40,12 @@ def Transformer_StateOp : Transformer_Op<"state", [Symbol]> {
                        OptionalAttr<DenseI64ArrayAttr>:$file_shape,
                        OptionalAttr<Transformer_Initializer>:$initializer,
                        OptionalAttr<F64Attr>:$initializer_std, UnitAttr:$decay);
+  let builders = [OpBuilder<(ins "::llvm::StringRef":$name, "::heddle::transformer::StateKind":$kind, "::mlir::IntegerAttr":$layers,
+                                 "::mlir::RankedTensorType":$type, CArg<"::mlir::FlatSymbolRefAttr", "{}">:$of,
+                                 CArg<"::mlir::FlatSymbolRefAttr", "{}">:$storage), [{
+    build($_builder, $_state, $_builder.getStringAttr(name), StateKindAttr::get($_builder.getContext(), kind), layers, of,
+          storage, ::mlir::TypeAttr::get(type), {}, {}, {}, {}, {}, {});
+  }]>];
   let assemblyFormat = "$sym_name $kind (`layers` $layers^)? (`of` $of^)? (`storage` $storage^)? `:` $type attr-dict";
   let hasVerifier = 1;
   let extraClassDeclaration = [{

@@ -1,0 +1,38 @@
+//===- Import.h - a model as transformer IR ---------------------*- C++ -*-===//
+//
+// The way from lib/Model to IR. What the module contains is in README.md.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef HEDDLE_PASSES_IMPORT_IMPORT_H
+#define HEDDLE_PASSES_IMPORT_IMPORT_H
+
+#include "heddle/Model/ModelConfig.h"
+#include "heddle/Model/TrainSettings.h"
+
+#include "mlir/IR/BuiltinOps.h"
+#include "mlir/IR/OwningOpRef.h"
+#include "llvm/Support/LogicalResult.h"
+
+namespace heddle {
+
+/// Sizes of a step that no model fixes.
+struct StepShape {
+  std::int64_t sequences = 0;      ///< of one micro-batch, over all of dp
+  std::int64_t sequenceLength = 0; ///< tokens
+  std::int64_t microBatches = 1;   ///< per step
+};
+
+/// The model's forward segments on whole fp32 tensors, and its parameters as
+/// states. Fails with a message at the context's diagnostics where `shape` and
+/// model do not fit.
+llvm::FailureOr<mlir::OwningOpRef<mlir::ModuleOp>>
+importModel(mlir::MLIRContext &context, const ModelConfig &config,
+            const StepShape &shape);
+
+/// Writes the optimizer that `autodiff-build-step` shall use onto the module.
+void setOptimizer(mlir::ModuleOp module, const OptimizerSettings &settings);
+
+} // namespace heddle
+
+#endif // HEDDLE_PASSES_IMPORT_IMPORT_H
