@@ -40,8 +40,8 @@ struct MachineOptions {
 /// A module and the values of its states. Tensors that go in and come out are
 /// whole; how ranks hold them is read from the module:
 ///
-/// - where a state, argument or result carries `dist.layout` (and then its
-///   whole type as `dist.global`), the module is a per-rank program and runs on
+/// - where a state, argument or result carries its whole type as `dist.global`
+///   beside its `dist.layout`, the module is a per-rank program and runs on
 ///   all ranks of `dist.mesh`; inputs and states are cut by their layouts,
 ///   padding is 0 (-100 in an argument named "labels": not counted);
 /// - otherwise it runs once, on whole tensors; layouts in types are not looked

@@ -64,6 +64,22 @@ static Type wholeTypeOf(Type type, Attribute global) {
              : whole;
 }
 
+/// The layout by which ranks hold a value; null where it has no whole type
+/// beside its own.
+static dist::LayoutAttr layoutBeside(Attribute global, Attribute layout) {
+  return global ? cast<dist::LayoutAttr>(layout) : dist::LayoutAttr();
+}
+
+static dist::LayoutAttr layoutOfArgument(func::FuncOp function, unsigned i) {
+  return layoutBeside(function.getArgAttr(i, dist::kGlobalTypeName),
+                      function.getArgAttr(i, dist::kLayoutName));
+}
+
+static dist::LayoutAttr layoutOfResult(func::FuncOp function, unsigned i) {
+  return layoutBeside(function.getResultAttr(i, dist::kGlobalTypeName),
+                      function.getResultAttr(i, dist::kLayoutName));
+}
+
 RankedTensorType Machine::getWholeType(StateOp state) const {
   return cast<RankedTensorType>(wholeTypeOf(
       state.getTensorType(), state->getAttr(dist::kGlobalTypeName)));
@@ -92,18 +108,20 @@ static std::string getResultName(func::FuncOp function, unsigned index) {
 // Creating
 //===----------------------------------------------------------------------===//
 
-/// Checks that a value of a per-rank module has both attributes or none, and
-/// the type that follows. Notes in `found` that a layout is there.
+/// Checks that a value whose whole type is noted has a layout too, and the type
+/// that follows; notes in `found` that it does. A layout alone is a plan's wish
+/// for a whole tensor.
 static LogicalResult checkLayout(Operation *op, const llvm::Twine &what,
                                  Type type, Attribute layout, Attribute global,
                                  bool &found) {
-  if (!layout && !global)
+  if (!global)
     return success();
   auto attribute = dyn_cast_if_present<dist::LayoutAttr>(layout);
   auto whole = dyn_cast_if_present<TypeAttr>(global);
   if (!attribute || !whole)
-    return op->emitOpError() << what << " needs both " << dist::kLayoutName
-                             << " and " << dist::kGlobalTypeName;
+    return op->emitOpError()
+           << what << " needs a type as " << dist::kGlobalTypeName
+           << " and a layout as " << dist::kLayoutName;
   found = true;
   RankedTensorType local = getTensorType(type),
                    tensor = getTensorType(withoutLayout(whole.getValue()));
@@ -187,7 +205,8 @@ FailureOr<Machine> Machine::create(ModuleOp module, MachineOptions options) {
 //===----------------------------------------------------------------------===//
 
 static dist::LayoutAttr layoutOf(StateOp state) {
-  return state->getAttrOfType<dist::LayoutAttr>(dist::kLayoutName);
+  return layoutBeside(state->getAttr(dist::kGlobalTypeName),
+                      state->getAttr(dist::kLayoutName));
 }
 
 /// The state of this name, which has this layer; null after a message.
@@ -317,8 +336,7 @@ static LogicalResult checkInputs(func::FuncOp function, const Inputs &inputs) {
         return function.emitOpError()
                << "takes " << tensor << " for '" << names.back() << "', got "
                << describe(entry);
-    auto layout =
-        function.getArgAttrOfType<dist::LayoutAttr>(i, dist::kLayoutName);
+    auto layout = layoutOfArgument(function, i);
     if (layout && layout.isPartial())
       return function.emitOpError()
              << "takes '" << names.back()
@@ -340,8 +358,8 @@ static SmallVector<Datum> makeArguments(func::FuncOp function,
     // A label in padding must not count.
     arguments.push_back(makeArgument(
         inputs.find(name)->second, function.getArgument(i).getType(),
-        function.getArgAttrOfType<dist::LayoutAttr>(i, dist::kLayoutName),
-        name == "labels" ? -100 : 0, reading, rank));
+        layoutOfArgument(function, i), name == "labels" ? -100 : 0, reading,
+        rank));
   }
   return arguments;
 }
@@ -394,8 +412,7 @@ static FailureOr<NamedValue> gatherResult(func::FuncOp function, unsigned index,
     return function.emitOpError()
            << "has result '" << value.name << "' of type " << whole
            << ", which cannot be returned";
-  auto layout =
-      function.getResultAttrOfType<dist::LayoutAttr>(index, dist::kLayoutName);
+  auto layout = layoutOfResult(function, index);
   if (!layout && program.mesh)
     layout = dist::LayoutAttr::get(program.mesh, type.getRank());
   auto entriesOf = [&](const FailureOr<SmallVector<Datum>> &rank) {
