@@ -39,7 +39,7 @@ void RtDialect::initialize() {
 
 Type OperandAttr::getValueType() const {
   Builder builder(getContext());
-  if (isa<FloatType>(getType()))
+  if (isa<FloatType>(getType()) && !getType().isF64())
     return builder.getF32Type();
   return getType();
 }
@@ -128,7 +128,7 @@ void BufType::print(AsmPrinter &printer) const {
 LogicalResult BufType::verify(function_ref<InFlightDiagnostic()> emitError,
                               ArrayRef<int64_t> shape, Type elementType,
                               ArrayRef<int64_t> strides) {
-  if (!elementType.isF32() && !elementType.isBF16() && !elementType.isF16() &&
+  if (!elementType.isF32() && !elementType.isF64() && !elementType.isBF16() && !elementType.isF16() &&
       !elementType.isSignlessInteger(32) &&
       !elementType.isSignlessInteger(64)) // T1
     return emitError()

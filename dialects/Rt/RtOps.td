@@ -174,8 +174,10 @@ def Rt_EndOp : Rt_Op<"end", [Terminator, HasParent<"ForOp">]> {
 def Rt_RankIndexOp : Rt_Op<"rank_index", [Pure]> {
   let summary = "Where this rank stands in its group over some axes";
   let description = [{
-    The last of `axes` is the fastest, as in `rt.program`'s communicators. The
-    only op whose value differs between ranks.
+    The position in the group, times `step` (1 where it is not written): with
+    the size of a shard as step, where this rank's shard begins. The last of
+    `axes` is the fastest, as in `rt.program`'s communicators. The only op whose
+    value differs between ranks.
 
     Constraint: (C1) `axes` are axes of the mesh, each once.
 
@@ -183,9 +185,9 @@ def Rt_RankIndexOp : Rt_Op<"rank_index", [Pure]> {
     %place = rt.rank_index ["tp"]
     ```
   }];
-  let arguments = (ins Rt_AxesAttr:$axes);
+  let arguments = (ins Rt_AxesAttr:$axes, DefaultValuedAttr<Rt_Int, "1">:$step);
   let results = (outs Index:$result);
-  let assemblyFormat = "$axes attr-dict";
+  let assemblyFormat = "$axes (`times` $step^)? attr-dict";
   let hasVerifier = 1;
 }
 

@@ -143,6 +143,11 @@ SmallVector<Access> AllGatherOp::getAccesses() { return accessTwo(*this); }
 SmallVector<Access> AllToAllOp::getAccesses() { return accessTwo(*this); }
 SmallVector<Access> PermuteOp::getAccesses() { return accessTwo(*this); }
 SmallVector<Access> CopyOp::getAccesses() { return accessTwo(*this); }
+SmallVector<Access> RopeOp::getAccesses() {
+  return {accessWhole(getInput(), true, false),
+          accessWhole(getPositions(), true, false),
+          accessWhole(getOutput(), false, true)};
+}
 SmallVector<Access> ZeroOp::getAccesses() {
   return {accessWhole(getOutput(), false, true)};
 }
@@ -619,6 +624,25 @@ LogicalResult PermuteOp::verify() {
       return emitOpError() << "source " << source
                            << " is no rank of a group of " << n;
   return success();
+}
+
+LogicalResult RopeOp::verify() {
+  BufType input = getInput().getType(), output = getOutput().getType(),
+          positions = getPositions().getType();
+  if (failed(verifyPair(*this, input, output))) // C1
+    return failure();
+  int64_t size = 2 * static_cast<int64_t>(getFrequencies().size());
+  if (input.getShape() != output.getShape() || input.getRank() == 0 ||
+      size == 0 || input.getShape().back() != size) // C1
+    return emitOpError() << "needs heads of " << size << " elements, got "
+                         << input << " and " << output;
+  if (!positions.isContiguous() ||
+      !positions.getElementType().isSignlessInteger(32) ||
+      positions.getNumElements() == 0 ||
+      input.getNumElements() / size % positions.getNumElements() != 0) // C2
+    return emitOpError() << "has " << input.getNumElements() / size
+                         << " heads, which are no equal runs for " << positions;
+  return LogicalResult(verifyStream(*this)); // C3
 }
 
 LogicalResult CopyOp::verify() {

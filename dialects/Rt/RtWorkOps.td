@@ -112,6 +112,29 @@ def Rt_AttentionGradOp : Rt_AttentionLikeOp<"attention_grad"> {
   }];
 }
 
+def Rt_RopeOp : Rt_WorkOp<"rope"> {
+  let summary = "Rotate the pairs of each head by angles that grow with the position";
+  let description = [{
+    Elements i and i + k/2 of a head of size k are a pair, turned by position x
+    `frequencies[i]`, or back where `inverse`.
+
+    Constraints: (C1) input and output are contiguous, of one float type and
+    shape, the last dimension twice as long as `frequencies`; (C2) positions are
+    contiguous i32, and divide the number of heads into equal runs; (C3) the
+    stream is one of the program's.
+
+    ```mlir
+    rt.rope "block.q" %x, %tokens -> %z frequencies [1.000000e+00, 1.000000e-02, 1.000000e-04, 1.000000e-06] on "compute" : !rt.buf<4x8xf32>, !rt.buf<4xi32> -> !rt.buf<4x8xf32>
+    ```
+  }];
+  let arguments = (ins StrAttr:$label, Rt_Buf:$input, Rt_Buf:$positions, Rt_Buf:$output,
+                       DenseF64ArrayAttr:$frequencies, UnitAttr:$inverse, StrAttr:$stream);
+  let assemblyFormat = [{
+    $label $input `,` $positions `->` $output `frequencies` $frequencies (`inverse` $inverse^)?
+    `on` $stream attr-dict `:` custom<Buf>(type($input)) `,` custom<Buf>(type($positions)) `->` custom<Buf>(type($output))
+  }];
+}
+
 def Rt_KernelLaunchOp : Rt_WorkOp<"kernel_launch", [
     AttrSizedOperandSegments, DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
   let summary = "Run a kernel over rows and columns";

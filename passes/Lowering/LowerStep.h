@@ -1,0 +1,26 @@
+//===- LowerStep.h - the step: states, loops, calls => rt -------*- C++ -*-===//
+
+#ifndef HEDDLE_PASSES_LOWERING_LOWERSTEP_H
+#define HEDDLE_PASSES_LOWERING_LOWERSTEP_H
+
+#include "passes/Lowering/Lowering.h"
+
+namespace heddle::lowering {
+
+/// A family of buffers, one per iteration of a loop or layer of a state. All
+/// `rt.buffer`s of one name are one object of memory.
+struct Family {
+  std::string name, reason;
+  mlir::RankedTensorType type;
+  llvm::StringRef memoryClass;
+  int64_t stride = 0; ///< bytes from one entry to the next; 0: one entry
+  int64_t offset = 0; ///< bytes to entry 0
+};
+
+/// Lowers `@step` into the function `into` of the program.
+mlir::LogicalResult lowerStep(Program &program, mlir::func::FuncOp step,
+                              const llvm::StringMap<Signature> &signatures, rt::FuncOp into);
+
+} // namespace heddle::lowering
+
+#endif // HEDDLE_PASSES_LOWERING_LOWERSTEP_H

@@ -1,0 +1,221 @@
+//===- LowerToRt.cpp - the program of one rank as rt ----------------------===//
+//
+// What the pass promises is written once, in Passes.td.
+//
+//===----------------------------------------------------------------------===//
+
+#include "passes/Lowering/LowerStep.h"
+#include "passes/Lowering/Passes.h"
+
+using namespace mlir;
+using namespace heddle;
+using namespace heddle::lowering;
+using namespace heddle::transformer;
+
+namespace heddle {
+#define GEN_PASS_DEF_LOWERTORTPASS
+#include "passes/Lowering/Passes.h.inc"
+} // namespace heddle
+
+//===----------------------------------------------------------------------===//
+// Equal values
+//===----------------------------------------------------------------------===//
+
+/// Results of calls that are equal for a reason seen in the callee become one
+/// value: a buffer is then passed once.
+static void mergeResults(ModuleOp module, SymbolTable &symbols) {
+  module.walk([&](func::CallOp call) {
+    auto callee = symbols.lookup<func::FuncOp>(call.getCallee());
+    Operation *end = callee.getBody().front().getTerminator();
+    for (auto [i, value] : llvm::enumerate(end->getOperands())) {
+      if (auto argument = dyn_cast<BlockArgument>(value)) {
+        call.getResult(i).replaceAllUsesWith(call.getOperand(argument.getArgNumber()));
+        continue;
+      }
+      auto first = llvm::find(end->getOperands(), value);
+      unsigned same = first - end->getOperands().begin();
+      if (same != i)
+        call.getResult(i).replaceAllUsesWith(call.getResult(same));
+    }
+  });
+}
+
+/// What a loop carries twice, begun and continued by the same value, it carries
+/// once.
+static void mergeCarried(ModuleOp module) {
+  module.walk([](LoopOp loop) {
+    YieldOp yield = loop.getYield();
+    for (size_t i = 1; i < loop.getInits().size(); ++i)
+      for (size_t j = 0; j < i; ++j)
+        if (loop.getInits()[i] == loop.getInits()[j] &&
+            yield.getCarried()[i] == yield.getCarried()[j]) {
+          loop.getCarried()[i].replaceAllUsesWith(loop.getCarried()[j]);
+          loop.getResult(i).replaceAllUsesWith(loop.getResult(j));
+          loop.getInitsMutable().erase(i);
+          yield.getCarriedMutable().erase(i);
+          loop.getBody().eraseArgument(i + 1);
+          OpBuilder builder(loop);
+          SmallVector<Type> types;
+          for (Value result : loop.getResults())
+            if (result != loop.getResult(i))
+              types.push_back(result.getType());
+          auto smaller = LoopOp::create(builder, loop.getLoc(), types, loop.getOverAttr(),
+                                        loop.getCountAttr(), loop.getReversedAttr(),
+                                        loop.getInits());
+          smaller.getBody().takeBody(loop.getBody());
+          for (auto [k, result] : llvm::enumerate(loop.getResults()))
+            if (k != i)
+              result.replaceAllUsesWith(smaller.getResult(k < i ? k : k - 1));
+          loop.erase();
+          return;
+        }
+  });
+}
+
+//===----------------------------------------------------------------------===//
+// Segments
+//===----------------------------------------------------------------------===//
+
+/// Which results calls use, and which of them they only add to states.
+static void readCalls(ModuleOp module, llvm::StringMap<Signature> &signatures) {
+  module.walk([&](func::CallOp call) {
+    Signature &signature = signatures.find(call.getCallee())->second;
+    for (auto [i, result] : llvm::enumerate(call.getResults())) {
+      if (result.use_empty())
+        continue;
+      signature.results[i] = 0;
+      if (!result.hasOneUse() || !isa<AccumulateOp>(*result.user_begin()))
+        signature.accumulates[i] = false;
+    }
+  });
+}
+
+static void nameArguments(func::FuncOp function, SmallVectorImpl<std::string> &names,
+                          const Signature &signature) {
+  llvm::StringMap<unsigned> seen;
+  auto add = [&](StringRef name) {
+    std::string text = identifier(name.empty() ? "value" : name);
+    unsigned number = seen[text]++;
+    names.push_back(number ? text + "_" + std::to_string(number + 1) : text);
+  };
+  for (BlockArgument argument : function.getArguments())
+    add(getName(argument));
+  Operation *end = function.getBody().front().getTerminator();
+  for (auto [i, value] : llvm::enumerate(end->getOperands()))
+    if (signature.results[i] >= 0)
+      add(getName(value));
+}
+
+static LogicalResult lowerSegment(Program &program, Signature &signature) {
+  func::FuncOp function = signature.function;
+  Operation *end = function.getBody().front().getTerminator();
+  SmallVector<Type> types;
+  auto addType = [&](Value value) {
+    auto type = cast<RankedTensorType>(value.getType());
+    types.push_back(rt::BufType::get(type.getShape(), type.getElementType()));
+  };
+  for (BlockArgument argument : function.getArguments())
+    addType(argument);
+  for (auto [i, value] : llvm::enumerate(end->getOperands()))
+    if (signature.results[i] >= 0) {
+      signature.results[i] = types.size();
+      addType(value);
+    }
+  SmallVector<std::string> names;
+  nameArguments(function, names, signature);
+  OpBuilder atProgram = OpBuilder::atBlockEnd(&program.op.getBody().front());
+  signature.lowered = rt::FuncOp::create(atProgram, function.getLoc(), function.getSymName(), types,
+                                         llvm::to_vector_of<StringRef>(names));
+  Block &body = signature.lowered.getBody().front();
+  BlockLowering lowering(program, OpBuilder::atBlockBegin(&body), function.getSymName());
+  for (auto [i, argument] : llvm::enumerate(function.getArguments()))
+    lowering.bind(argument, body.getArgument(i));
+  for (auto [i, value] : llvm::enumerate(end->getOperands())) {
+    if (signature.results[i] < 0)
+      continue;
+    if (signature.accumulates[i])
+      lowering.accumulate(value, body.getArgument(signature.results[i]));
+    else
+      lowering.bind(value, body.getArgument(signature.results[i]));
+  }
+  lowering.prepare(function.getBody().front());
+  for (Operation &op : function.getBody().front().without_terminator())
+    if (failed(lowering.lower(&op)))
+      return failure();
+  return lowering.flush();
+}
+
+//===----------------------------------------------------------------------===//
+// The program
+//===----------------------------------------------------------------------===//
+
+/// Larger than any arena: Memory writes the size that it needs.
+static constexpr int64_t kUnplacedBytes = int64_t(1) << 60;
+
+static rt::ProgramOp makeProgram(ModuleOp module, dist::MeshAttr mesh) {
+  MLIRContext *context = module.getContext();
+  OpBuilder builder = OpBuilder::atBlockEnd(module.getBody());
+  SmallVector<Attribute> axes;
+  for (auto [name, size] : llvm::zip(mesh.getNames(), mesh.getSizes().asArrayRef()))
+    axes.push_back(rt::AxisAttr::get(context, cast<StringAttr>(name).getValue(), size));
+  ArrayAttr arenas = builder.getArrayAttr(
+      {rt::ArenaAttr::get(context, kCompute, kUnplacedBytes, rt::MemoryClass::compute)});
+  ArrayAttr streams = builder.getArrayAttr({rt::StreamAttr::get(context, kCompute, false),
+                                            rt::StreamAttr::get(context, kComm, true)});
+  return rt::ProgramOp::create(builder, module.getLoc(), "program", builder.getArrayAttr(axes),
+                               arenas, streams, builder.getArrayAttr({}), builder.getArrayAttr({}),
+                               "step");
+}
+
+namespace heddle {
+namespace {
+
+struct LowerToRtPass : impl::LowerToRtPassBase<LowerToRtPass> {
+  LogicalResult lower(ModuleOp module) {
+    auto step = module.lookupSymbol<func::FuncOp>("step");
+    auto mesh = module->getAttrOfType<dist::MeshAttr>(dist::kMeshName);
+    if (!step || !mesh)
+      return module.emitError() << "needs a function @step and dist.mesh";
+    Program program(module);
+    mergeResults(module, program.symbols);
+    mergeCarried(module);
+    program.mesh = mesh;
+    program.op = makeProgram(module, mesh);
+
+    llvm::StringMap<Signature> signatures;
+    SmallVector<StringRef> order;
+    for (auto function : module.getOps<func::FuncOp>())
+      if (function != step) {
+        Signature signature;
+        signature.function = function;
+        signature.results.assign(function.getNumResults(), -1);
+        signature.accumulates.assign(function.getNumResults(), true);
+        signatures[function.getSymName()] = signature;
+        order.push_back(function.getSymName());
+      }
+    readCalls(module, signatures);
+    for (StringRef name : order)
+      if (failed(lowerSegment(program, signatures.find(name)->second)))
+        return failure();
+    OpBuilder atProgram = OpBuilder::atBlockEnd(&program.op.getBody().front());
+    auto into = rt::FuncOp::create(atProgram, step.getLoc(), "step", TypeRange(),
+                                   ArrayRef<StringRef>());
+    if (failed(lowerStep(program, step, signatures, into)))
+      return failure();
+    program.op.setCommunicatorsAttr(
+        atProgram.getArrayAttr(program.communicators.getArrayRef()));
+    program.op.setEventsAttr(atProgram.getArrayAttr(program.events.getArrayRef()));
+    step.erase();
+    for (StringRef name : order)
+      signatures.find(name)->second.function.erase();
+    return success();
+  }
+
+  void runOnOperation() override {
+    if (failed(lower(getOperation())))
+      signalPassFailure();
+  }
+};
+
+} // namespace
+} // namespace heddle
