@@ -53,6 +53,8 @@ ReshardSimulator::ReshardSimulator(ReshardMesh mesh,
     : mesh(std::move(mesh)), shape(std::move(shape)), random(seed) {
   for (const auto &[name, size] : this->mesh.axes)
     rankCount *= static_cast<int>(size);
+  for (int rank = 0; rank < rankCount; ++rank)
+    coordinates.push_back(coordinatesOf(rank));
   whole.shape = this->shape;
   whole.values.resize(
       static_cast<std::size_t>(product(this->shape, 0, this->shape.size())));
@@ -87,7 +89,7 @@ std::vector<ReshardLayout> ReshardSimulator::allLayouts() const {
   return layouts;
 }
 
-std::vector<int> ReshardSimulator::coordinates(int rank) const {
+std::vector<int> ReshardSimulator::coordinatesOf(int rank) const {
   std::vector<int> result(mesh.axes.size());
   for (std::size_t axis = mesh.axes.size(); axis-- > 0;) {
     result[axis] = rank % static_cast<int>(mesh.axes[axis].second);
@@ -105,7 +107,7 @@ std::int64_t ReshardSimulator::sizeOf(const std::vector<int> &group) const {
 
 std::int64_t ReshardSimulator::positionIn(const std::vector<int> &group,
                                           int rank) const {
-  std::vector<int> at = coordinates(rank);
+  const std::vector<int> &at = coordinates[static_cast<std::size_t>(rank)];
   std::int64_t position = 0;
   for (int axis : group)
     position = position * mesh.axes[static_cast<std::size_t>(axis)].second +
@@ -115,26 +117,34 @@ std::int64_t ReshardSimulator::positionIn(const std::vector<int> &group,
 
 std::vector<int> ReshardSimulator::groupOf(const std::vector<int> &group,
                                            int rank) const {
-  std::vector<int> mine = coordinates(rank);
+  const std::vector<int> &mine = coordinates[static_cast<std::size_t>(rank)];
+  std::vector<bool> isFree(mesh.axes.size());
+  for (int axis : group)
+    isFree[static_cast<std::size_t>(axis)] = true;
   std::vector<int> members(static_cast<std::size_t>(sizeOf(group)), -1);
   for (int other = 0; other < rankCount; ++other) {
-    std::vector<int> theirs = coordinates(other);
-    for (int axis : group)
-      theirs[static_cast<std::size_t>(axis)] =
-          mine[static_cast<std::size_t>(axis)];
-    if (theirs == mine)
+    const std::vector<int> &theirs =
+        coordinates[static_cast<std::size_t>(other)];
+    bool isMember = true;
+    for (std::size_t axis = 0; axis < isFree.size(); ++axis)
+      isMember = isMember && (isFree[axis] || theirs[axis] == mine[axis]);
+    if (isMember)
       members[static_cast<std::size_t>(positionIn(group, other))] = other;
   }
   return members;
 }
 
-Tile ReshardSimulator::wholeTile(const ReshardLayout &layout, int rank) const {
+const Tile &ReshardSimulator::wholeTile(const ReshardLayout &layout,
+                                        int rank) const {
+  auto [place, isNew] = wholeTiles.try_emplace({layout.dims, rank});
+  if (!isNew)
+    return place->second;
   Tile tile = whole;
   for (std::size_t dim = 0; dim < shape.size(); ++dim)
     for (int axis : layout.dims[dim])
       tile = cut(tile, static_cast<int>(dim), positionIn({axis}, rank),
                  sizeOf({axis}));
-  return tile;
+  return place->second = std::move(tile);
 }
 
 Contents ReshardSimulator::scatter(const ReshardLayout &layout) {
@@ -273,7 +283,7 @@ std::string ReshardSimulator::fault(const ReshardLayout &layout,
     std::vector<Tile> parts;
     for (int member : groupOf(layout.partial, rank))
       parts.push_back(contents[static_cast<std::size_t>(member)]);
-    Tile expected = wholeTile(layout, rank);
+    const Tile &expected = wholeTile(layout, rank);
     for (const Tile &part : parts)
       if (part.shape != expected.shape)
         return fmt::format("rank {} has a tile of another shape", rank);

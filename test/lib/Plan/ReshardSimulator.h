@@ -6,6 +6,7 @@
 
 #include "heddle/Plan/Reshard.h"
 
+#include <map>
 #include <random>
 
 namespace heddle::test {
@@ -50,18 +51,21 @@ public:
                           std::int64_t elementBytes) const;
 
 private:
-  std::vector<int> coordinates(int rank) const;
+  std::vector<int> coordinatesOf(int rank) const;
   std::int64_t sizeOf(const std::vector<int> &group) const;
   std::int64_t positionIn(const std::vector<int> &group, int rank) const;
   /// The ranks that differ from \p rank along \p group only, by position.
   std::vector<int> groupOf(const std::vector<int> &group, int rank) const;
-  Tile wholeTile(const ReshardLayout &layout, int rank) const;
+  const Tile &wholeTile(const ReshardLayout &layout, int rank) const;
 
   ReshardMesh mesh;
   std::vector<std::int64_t> shape;
   std::mt19937 random;
   int rankCount = 1;
+  std::vector<std::vector<int>> coordinates; // per rank
   Tile whole;
+  mutable std::map<std::pair<std::vector<std::vector<int>>, int>, Tile>
+      wholeTiles; // made when asked for
 };
 
 /// The piece \p index of \p count equal ones of \p tile along \p dim.
