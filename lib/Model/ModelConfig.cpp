@@ -147,26 +147,26 @@ static void readLlama3Scaling(MapReader &scaling, RopeConfig &rope) {
 }
 
 /// The kind of scaling; both spellings may stand there if they agree.
-static std::string readScalingType(MapReader &scaling, const Value &map) {
+static std::string readScalingType(MapReader &scaling, const Value &map,
+                                   bool mayBeAbsent) {
   bool hasNew = scaling.has("rope_type"), hasOld = scaling.has("type");
-  std::string_view key = hasNew ? "rope_type" : "type";
-  if (!hasNew && !hasOld) {
-    scaling.know("rope_type");
-    return "";
-  }
+  if (!hasNew && !hasOld && mayBeAbsent)
+    return "default";
+  std::string_view key = hasNew || !hasOld ? "rope_type" : "type";
   std::string type = scaling.string(key);
   if (hasNew && hasOld && scaling.string("type") != type)
     scaling.fail("type", fmt::format("found \"{}\", expected \"{}\" as "
                                      "rope_type says; remove one",
                                      scaling.string("type"), type));
-  if (type != "default" && type != "llama3") {
-    // The keys of a scaling that is not implemented are not worth a message.
-    for (const Value::Entry &entry : map.entries)
-      scaling.know(entry.key);
+  if (type == "default" || type == "llama3")
+    return type;
+  // The keys of a scaling that is not implemented are not worth a message.
+  for (const Value::Entry &entry : map.entries)
+    scaling.know(entry.key);
+  if (!type.empty())
     scaling.fail(key, fmt::format("found \"{}\", expected default or llama3; "
                                   "other RoPE scalings are not implemented",
                                   type));
-  }
   return type;
 }
 
@@ -183,10 +183,7 @@ static RopeConfig readRope(MapReader &reader) {
   std::optional<MapReader> scaling = reader.map(key);
   if (!scaling)
     return rope;
-  std::string type = readScalingType(*scaling, *map);
-  if (type.empty() && !fresh)
-    reader.fail(key, "found no rope_type, expected one; add it (default or "
-                     "llama3)");
+  std::string type = readScalingType(*scaling, *map, fresh);
   if (fresh && scaling->has("rope_theta")) {
     double theta = scaling->number("rope_theta", NumberRange::positive());
     if (reader.has("rope_theta") && theta != rope.theta)

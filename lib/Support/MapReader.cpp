@@ -36,6 +36,27 @@ struct MapReader::Sink {
   void rejectUnknownKeys(const Level &level);
 };
 
+/// Longer ones are no word, and the table of distances would be large.
+static constexpr std::size_t maxWord = 200;
+
+/// The candidate with the longest run of letters in common: what helps where
+/// none is near, such as partial_rotary_factor for rotary_fraction.
+static std::optional<std::string>
+sharingMost(std::string_view word, const std::vector<std::string> &candidates) {
+  std::optional<std::string> found;
+  std::size_t longest = 3; // fewer letters say nothing
+  if (word.size() > maxWord)
+    return found;
+  for (const std::string &candidate : candidates)
+    for (std::size_t at = 0; at + longest < word.size(); ++at)
+      while (at + longest < word.size() &&
+             candidate.find(word.substr(at, longest + 1)) != candidate.npos) {
+        ++longest;
+        found = candidate;
+      }
+  return found;
+}
+
 static std::string joinPath(const std::string &path, std::string_view key) {
   return path.empty() ? std::string(key) : fmt::format("{}.{}", path, key);
 }
@@ -49,6 +70,8 @@ void MapReader::Sink::rejectUnknownKeys(const Level &level) {
       advice = fmt::format("; did you mean '{}'?", *near);
     else if (level.known.size() <= 12)
       advice = fmt::format("; known keys: {}", fmt::join(level.known, ", "));
+    else if (auto any = sharingMost(entry.key, level.known))
+      advice = fmt::format("; the nearest known key is '{}'", *any);
     add(0, entry.line,
         fmt::format("unknown key '{}'{}", joinPath(level.path, entry.key),
                     advice));
@@ -378,7 +401,7 @@ std::optional<std::string>
 heddle::nearestName(std::string_view word,
                     const std::vector<std::string> &candidates) {
   std::optional<std::string> nearest;
-  if (word.size() > 200)
+  if (word.size() > maxWord)
     return nearest;
   std::size_t best = std::max<std::size_t>(1, word.size() / 3) + 1;
   for (const std::string &candidate : candidates) {

@@ -203,7 +203,7 @@ private:
 };
 
 /// The candidate nearest to `word` by edit distance, if one is near enough to
-/// be meant (at most a third of its letters differ).
+/// be meant: at most a third of the word's letters differ.
 std::optional<std::string>
 nearestName(std::string_view word, const std::vector<std::string> &candidates);
 
