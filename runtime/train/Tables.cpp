@@ -1,0 +1,475 @@
+//===- Tables.cpp - tables.bin, read, checked and written -----------------===//
+//
+// One list of keys per struct (`describe`) serves reading and writing, so that
+// the two cannot differ.
+//
+//===----------------------------------------------------------------------===//
+
+#include "heddle/Runtime/Tables.h"
+
+#include "runtime/train/Cbor.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <array>
+#include <set>
+#include <type_traits>
+
+namespace heddle::runtime {
+
+namespace {
+
+constexpr std::array<const char *, 7> kDtypes = {"f32", "bf16", "f16", "i32",
+                                                 "i64", "f64",  "u8"};
+constexpr std::array<int64_t, 7> kDtypeBytes = {4, 2, 2, 4, 8, 8, 1};
+
+//===----------------------------------------------------------------------===//
+// The keys. v.need: must be there. v.may: takes the default of the struct.
+//===----------------------------------------------------------------------===//
+
+template <class V, class P>
+void describePlace(V &v, P &p) {
+  v.need("arena", p.arena);
+  v.need("offset", p.offset);
+  v.need("dtype", p.dtype);
+}
+template <class V, class L>
+void describeLayout(V &v, L &l) {
+  v.need("shape", l.shape);
+  v.need("padded", l.padded);
+  v.need("local", l.local);
+  v.need("dims", l.dims);
+}
+template <class V, class T>
+void describe(V &v, T &x) {
+  using S = std::remove_const_t<T>;
+  if constexpr (std::is_same_v<S, Arena>) {
+    v.need("name", x.name);
+    v.need("bytes", x.bytes);
+  } else if constexpr (std::is_same_v<S, Input>) {
+    describePlace(v, x);
+    describeLayout(v, x.layout);
+  } else if constexpr (std::is_same_v<S, Output>) {
+    describePlace(v, x);
+  } else if constexpr (std::is_same_v<S, FileForm>) {
+    v.need("shape", x.shape);
+    v.may("order", x.order);
+  } else if constexpr (std::is_same_v<S, Initial>) {
+    v.need("type", x.type);
+    v.may("std", x.std);
+  } else if constexpr (std::is_same_v<S, State>) {
+    v.need("name", x.name);
+    v.need("kind", x.kind);
+    v.may("layers", x.layers);
+    v.may("first_layer", x.firstLayer);
+    describePlace(v, x);
+    describeLayout(v, x.layout);
+    v.may("letters", x.letters);
+    v.may("layer_stride", x.layerStride);
+    v.need("file", x.file);
+    v.may("init", x.init);
+    v.may("decay", x.decay);
+  } else if constexpr (std::is_same_v<S, Optimizer>) {
+    v.need("type", x.type);
+    v.need("learning_rate", x.learningRate);
+    v.may("betas", x.betas);
+    v.may("eps", x.eps);
+    v.may("weight_decay", x.weightDecay);
+    v.may("clip_norm", x.clipNorm);
+  } else if constexpr (std::is_same_v<S, Schedule>) {
+    v.may("type", x.type);
+    v.may("warmup_steps", x.warmupSteps);
+    v.may("steps", x.steps);
+    v.may("final_lr", x.finalLr);
+  } else {
+    static_assert(std::is_same_v<S, Tables>);
+    v.need("version", x.version);
+    v.may("program", x.program);
+    v.need("mesh", x.mesh);
+    v.need("arenas", x.arenas);
+    v.need("inputs", x.inputs);
+    v.need("outputs", x.outputs);
+    v.may("communicators", x.communicators);
+    v.need("states", x.states);
+    v.need("optimizer", x.optimizer);
+    v.may("schedule", x.schedule);
+    v.need("sequence_length", x.sequenceLength);
+    v.need("global_batch", x.globalBatch);
+    v.may("micro_batches", x.microBatches);
+    v.need("vocabulary_size", x.vocabularySize);
+    v.may("seed", x.seed);
+    v.may("flops_per_step", x.flopsPerStep);
+    v.may("peak_flops_per_device", x.peakFlopsPerDevice);
+  }
+}
+
+//===----------------------------------------------------------------------===//
+// Reading
+//===----------------------------------------------------------------------===//
+
+template <class... Arguments>
+[[noreturn]] void refuse(fmt::format_string<Arguments...> format,
+                         Arguments &&...arguments) {
+  throw TablesError(fmt::format(format, std::forward<Arguments>(arguments)...));
+}
+
+class Reader {
+public:
+  Reader(const Value &map, std::string path) : map(map), path(std::move(path)) {
+    if (!map.isMap())
+      wrong(this->path, map, "a map");
+  }
+
+  template <class T>
+  void need(const char *key, T &to) {
+    const Value *value = find(key);
+    if (!value)
+      refuse("key '{}' is missing", path + key);
+    read(*value, path + key, to);
+  }
+  template <class T>
+  void may(const char *key, T &to) {
+    if (const Value *value = find(key))
+      read(*value, path + key, to);
+  }
+  void finish() const {
+    for (const Value::Entry &entry : map.entries)
+      if (!known.contains(entry.key))
+        refuse("key '{}' is unknown: the emitter and this reader are of "
+               "different versions",
+               path + entry.key);
+  }
+
+private:
+  const Value *find(const char *key) {
+    known.insert(key);
+    return map.find(key);
+  }
+  [[noreturn]] static void wrong(const std::string &path, const Value &value,
+                                 const char *expected) {
+    refuse("key '{}': found {}, expected {}", path, value.describe(), expected);
+  }
+
+  static void read(const Value &v, const std::string &at, int64_t &to) {
+    if (v.kind != Value::Kind::Number || !v.integer)
+      wrong(at, v, "an integer");
+    to = *v.integer;
+  }
+  static void read(const Value &v, const std::string &at, int32_t &to) {
+    int64_t wide = 0;
+    read(v, at, wide);
+    to = int32_t(wide);
+    if (to != wide)
+      wrong(at, v, "an integer of 32 bits");
+  }
+  static void read(const Value &v, const std::string &at, double &to) {
+    if (v.kind != Value::Kind::Number)
+      wrong(at, v, "a number");
+    to = v.number;
+  }
+  static void read(const Value &v, const std::string &at, bool &to) {
+    if (v.kind != Value::Kind::Bool)
+      wrong(at, v, "true or false");
+    to = v.boolean;
+  }
+  static void read(const Value &v, const std::string &at, std::string &to) {
+    if (v.kind != Value::Kind::String)
+      wrong(at, v, "a text");
+    to = v.text;
+  }
+  static void read(const Value &v, const std::string &at, heddle_rt_dtype &to) {
+    std::string name;
+    read(v, at, name);
+    for (size_t i = 0; i < kDtypes.size(); ++i)
+      if (name == kDtypes[i]) {
+        to = heddle_rt_dtype(i);
+        return;
+      }
+    wrong(at, v, "a dtype (f32, bf16, f16, i32, i64, f64, u8)");
+  }
+  template <class A, class B>
+  static void read(const Value &v, const std::string &at, std::pair<A, B> &to) {
+    if (!v.isList() || v.items.size() != 2)
+      wrong(at, v, "a list of 2");
+    read(v.items[0], at, to.first);
+    read(v.items[1], at, to.second);
+  }
+  template <class T>
+  static void read(const Value &v, const std::string &at, std::vector<T> &to) {
+    if (!v.isList())
+      wrong(at, v, "a list");
+    to.resize(v.items.size());
+    for (size_t i = 0; i < to.size(); ++i)
+      read(v.items[i], fmt::format("{}[{}]", at, i), to[i]);
+  }
+  template <class T>
+  static void read(const Value &v, const std::string &at,
+                   std::map<std::string, T> &to) {
+    if (!v.isMap())
+      wrong(at, v, "a map");
+    for (const Value::Entry &entry : v.entries)
+      read(entry.value, at + "." + entry.key, to[entry.key]);
+  }
+  template <class T>
+    requires std::is_class_v<T>
+  static void read(const Value &v, const std::string &at, T &to) {
+    Reader reader(v, at + ".");
+    describe(reader, to);
+    reader.finish();
+  }
+
+  const Value &map;
+  std::string path;
+  std::set<std::string> known;
+};
+
+//===----------------------------------------------------------------------===//
+// Writing
+//===----------------------------------------------------------------------===//
+
+class Writer {
+public:
+  template <class T>
+  void need(const char *key, const T &value) {
+    ++count;
+    write(body, std::string(key));
+    write(body, value);
+  }
+  template <class T>
+  void may(const char *key, const T &value) {
+    need(key, value);
+  }
+  void finish(std::string &to) const {
+    train::appendCborHead(to, train::CborMajor::Map, count);
+    to += body;
+  }
+
+private:
+  template <class T>
+  static void write(std::string &to, const T &value) {
+    if constexpr (std::is_same_v<T, heddle_rt_dtype>) {
+      train::appendCbor(to, std::string(kDtypes[size_t(value)]));
+    } else if constexpr (std::is_same_v<T, int32_t>) {
+      train::appendCbor(to, int64_t(value));
+    } else if constexpr (!std::is_class_v<T> ||
+                         std::is_same_v<T, std::string>) {
+      train::appendCbor(to, value);
+    } else {
+      Writer writer;
+      describe(writer, value);
+      writer.finish(to);
+    }
+  }
+  template <class A, class B>
+  static void write(std::string &to, const std::pair<A, B> &value) {
+    train::appendCborHead(to, train::CborMajor::Array, 2);
+    write(to, value.first);
+    write(to, value.second);
+  }
+  template <class T>
+  static void write(std::string &to, const std::vector<T> &value) {
+    train::appendCborHead(to, train::CborMajor::Array, value.size());
+    for (const T &item : value)
+      write(to, item);
+  }
+  template <class T>
+  static void write(std::string &to, const std::map<std::string, T> &value) {
+    train::appendCborHead(to, train::CborMajor::Map, value.size());
+    for (const auto &[key, item] : value) {
+      write(to, key);
+      write(to, item);
+    }
+  }
+
+  std::string body;
+  uint64_t count = 0;
+};
+
+//===----------------------------------------------------------------------===//
+// Checking
+//===----------------------------------------------------------------------===//
+
+int64_t product(const std::vector<int64_t> &sizes) {
+  int64_t n = 1;
+  for (int64_t size : sizes)
+    n *= size;
+  return n;
+}
+
+class Checker {
+public:
+  explicit Checker(const Tables &tables) : t(tables) {}
+
+  void all() const {
+    if (t.version != 1)
+      refuse("version is {}, this program reads 1", t.version);
+    checkNumbers();
+    for (const auto &[name, input] : t.inputs) {
+      checkLayout("input " + name, input.layout);
+      checkPlace("input " + name, input,
+                 product(input.layout.local) * bytesOf(input.dtype));
+    }
+    for (const auto &[name, output] : t.outputs)
+      checkPlace("output " + name, output, bytesOf(output.dtype));
+    if (!t.outputs.contains("loss"))
+      refuse("there is no output 'loss'");
+    std::set<std::string> seen;
+    for (const State &state : t.states) {
+      const std::string what = state.kind + " " + state.name;
+      if (!seen.insert(what).second)
+        refuse("{} is there twice", what);
+      checkState(what, state);
+    }
+    for (const auto &axes : t.communicators)
+      checkAxes("communicators", axes);
+  }
+
+private:
+  static int64_t bytesOf(heddle_rt_dtype dtype) {
+    return kDtypeBytes[size_t(dtype)];
+  }
+
+  void checkNumbers() const {
+    std::set<std::string> axes;
+    for (const auto &[axis, size] : t.mesh)
+      if (size < 1 || !axes.insert(axis).second)
+        refuse("mesh axis '{}' of size {} is empty or there twice", axis, size);
+    const auto positive = [](const char *key, int64_t value) {
+      if (value < 1)
+        refuse("key '{}': found {}, expected at least 1", key, value);
+    };
+    positive("sequence_length", t.sequenceLength);
+    positive("global_batch", t.globalBatch);
+    positive("micro_batches", t.microBatches);
+    positive("vocabulary_size", t.vocabularySize);
+    if (t.globalBatch % t.microBatches != 0)
+      refuse("global_batch {} is no multiple of micro_batches {}",
+             t.globalBatch, t.microBatches);
+    if (t.schedule.type != "constant" && t.schedule.type != "cosine")
+      refuse("schedule.type is '{}', expected constant or cosine",
+             t.schedule.type);
+  }
+
+  int64_t checkAxes(const std::string &what,
+                    const std::vector<std::string> &axes) const {
+    int64_t parts = 1;
+    for (const std::string &name : axes) {
+      int64_t size = 0;
+      for (const auto &[axis, n] : t.mesh)
+        if (axis == name)
+          size = n;
+      if (size == 0)
+        refuse("{}: the mesh has no axis '{}'", what, name);
+      parts *= size;
+    }
+    return parts;
+  }
+
+  void checkLayout(const std::string &what, const Layout &l) const {
+    const size_t rank = l.shape.size();
+    if (l.padded.size() != rank || l.local.size() != rank ||
+        l.dims.size() != rank)
+      refuse("{}: shape, padded, local and dims have {}, {}, {} and {} "
+             "dimensions, expected the same",
+             what, rank, l.padded.size(), l.local.size(), l.dims.size());
+    std::set<std::string> used;
+    for (size_t i = 0; i < rank; ++i) {
+      const int64_t parts = checkAxes(what, l.dims[i]);
+      for (const std::string &axis : l.dims[i])
+        if (!used.insert(axis).second)
+          refuse("{}: axis '{}' cuts twice", what, axis);
+      if (l.shape[i] < 1 || l.padded[i] < l.shape[i] ||
+          l.local[i] * parts != l.padded[i])
+        refuse("{}: dimension {} has shape {}, padded {}, local {} in {} "
+               "parts, which do not fit",
+               what, i, l.shape[i], l.padded[i], l.local[i], parts);
+    }
+  }
+
+  void checkPlace(const std::string &what, const Place &p,
+                  int64_t bytes) const {
+    if (p.arena < 0 || size_t(p.arena) >= t.arenas.size())
+      refuse("{}: arena {} of {}", what, p.arena, t.arenas.size());
+    if (p.offset < 0 || bytes > t.arenas[size_t(p.arena)].bytes - p.offset)
+      refuse("{}: {} bytes at offset {} do not fit arena '{}' of {} bytes",
+             what, bytes, p.offset, t.arenas[size_t(p.arena)].name,
+             t.arenas[size_t(p.arena)].bytes);
+  }
+
+  void checkState(const std::string &what, const State &s) const {
+    checkLayout(what, s.layout);
+    const bool family = s.name.find("{}") != std::string::npos;
+    if (s.layers < 1 || (!family && s.layers != 1))
+      refuse("{}: {} layers of a name {} '{{}}'", what, s.layers,
+             family ? "with" : "without");
+    const int64_t bytes = product(s.layout.local) * bytesOf(s.dtype);
+    if (s.layers > 1 && s.layerStride < bytes)
+      refuse("{}: layers of {} bytes lie {} bytes apart", what, bytes,
+             s.layerStride);
+    checkPlace(what, s, (s.layers - 1) * s.layerStride + bytes);
+    if (s.init.type != "normal" && s.init.type != "zeros" &&
+        s.init.type != "ones")
+      refuse("{}: initial values '{}', expected normal, zeros or ones", what,
+             s.init.type);
+    checkFile(what, s);
+  }
+
+  static void checkFile(const std::string &what, const State &s) {
+    const size_t rank = s.layout.shape.size();
+    std::vector<bool> seen(rank, false);
+    bool permutation = s.file.order.empty() || s.file.order.size() == rank;
+    for (int32_t i : s.file.order) {
+      permutation = permutation && i >= 0 && size_t(i) < rank && !seen[i];
+      if (permutation)
+        seen[i] = true;
+    }
+    if (!permutation)
+      refuse("{}: file.order {} is no permutation of {} dimensions", what,
+             fmt::join(s.file.order, " "), rank);
+    if (product(s.file.shape) != product(s.layout.shape))
+      refuse("{}: file.shape has {} elements, shape {}", what,
+             product(s.file.shape), product(s.layout.shape));
+  }
+
+  const Tables &t;
+};
+
+} // namespace
+
+std::string State::instanceName(int64_t i) const {
+  const size_t at = name.find("{}");
+  if (at == std::string::npos)
+    return name;
+  return name.substr(0, at) + std::to_string(firstLayer + i) +
+         name.substr(at + 2);
+}
+
+int64_t Tables::ranks() const {
+  int64_t n = 1;
+  for (const auto &[axis, size] : mesh)
+    n *= size;
+  return n;
+}
+
+Tables decodeTables(std::string_view cbor) {
+  const Result<Value> value = train::decodeCbor(cbor);
+  if (!value)
+    throw TablesError(value.message());
+  Tables tables;
+  Reader reader(*value, "");
+  describe(reader, tables);
+  reader.finish();
+  Checker(tables).all();
+  return tables;
+}
+
+std::string encodeTables(const Tables &tables) {
+  std::string bytes;
+  Writer writer;
+  describe(writer, tables);
+  writer.finish(bytes);
+  return bytes;
+}
+
+} // namespace heddle::runtime
