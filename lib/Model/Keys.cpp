@@ -3,71 +3,76 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 
 using namespace heddle;
 
+static constexpr std::string_view token = "token ids come from the data",
+                                  format = "formats come from the plan",
+                                  cache = "for generation with a cache",
+                                  forward = "what a Python call returns",
+                                  sampling = "for generation",
+                                  heads =
+                                      "for heads other than the language model",
+                                  where = "where the file comes from";
+static constexpr NeutralKey neutral[] = {
+    {"bos_token_id", token},
+    {"eos_token_id", token},
+    {"pad_token_id", token},
+    {"sep_token_id", token},
+    {"decoder_start_token_id", token},
+    {"tokenizer_class", token},
+    {"prefix", token},
+    {"torch_dtype", format},
+    {"dtype", format},
+    {"use_bfloat16", format},
+    {"use_cache", cache},
+    {"cache_implementation", cache},
+    {"output_attentions", forward},
+    {"output_hidden_states", forward},
+    {"return_dict", forward},
+    {"torchscript", forward},
+    {"_attn_implementation", "which kernels Python uses"},
+    {"_attn_implementation_autoset", "which kernels Python uses"},
+    {"attn_implementation", "which kernels Python uses"},
+    {"pretraining_tp", "cuts products into parts of equal sum"},
+    {"chunk_size_feed_forward", "cuts products into parts"},
+    {"max_length", sampling},
+    {"min_length", sampling},
+    {"do_sample", sampling},
+    {"temperature", sampling},
+    {"top_k", sampling},
+    {"top_p", sampling},
+    {"num_beams", sampling},
+    {"repetition_penalty", sampling},
+    {"task_specific_params", sampling},
+    {"summary_activation", heads},
+    {"summary_first_dropout", heads},
+    {"summary_proj_to_labels", heads},
+    {"summary_type", heads},
+    {"summary_use_proj", heads},
+    {"id2label", heads},
+    {"label2id", heads},
+    {"num_labels", heads},
+    {"problem_type", heads},
+    {"finetuning_task", heads},
+    {"n_special", "of the first GPT; no code reads it"},
+    {"predict_special_tokens", "of the first GPT; no code reads it"},
+    {"n_ctx", "an old name of n_positions; no code reads it"},
+    {"is_decoder", "a language model of these families is one"},
+    {"tie_encoder_decoder", "there is no encoder"},
+    {"cross_attention_hidden_size", "there is no cross attention"},
+    {"is_llama_config", "says what model_type says"},
+    {"transformers.js_config", "for another program"},
+    {"transformers_version", where},
+    {"_name_or_path", where},
+    {"name_or_path", where},
+    {"_commit_hash", where},
+};
+
 const std::vector<NeutralKey> &heddle::neutralKeys() {
-  constexpr std::string_view token = "token ids come from the data",
-                             format = "formats come from the plan",
-                             cache = "for generation with a cache",
-                             forward = "what a Python call returns",
-                             sampling = "for generation",
-                             heads = "for heads other than the language model",
-                             where = "where the file comes from";
-  static const std::vector<NeutralKey> keys = {
-      {"bos_token_id", token},
-      {"eos_token_id", token},
-      {"pad_token_id", token},
-      {"sep_token_id", token},
-      {"decoder_start_token_id", token},
-      {"tokenizer_class", token},
-      {"prefix", token},
-      {"torch_dtype", format},
-      {"dtype", format},
-      {"use_bfloat16", format},
-      {"use_cache", cache},
-      {"cache_implementation", cache},
-      {"output_attentions", forward},
-      {"output_hidden_states", forward},
-      {"return_dict", forward},
-      {"torchscript", forward},
-      {"_attn_implementation", "which kernels Python uses"},
-      {"_attn_implementation_autoset", "which kernels Python uses"},
-      {"attn_implementation", "which kernels Python uses"},
-      {"pretraining_tp", "cuts products into parts of equal sum"},
-      {"chunk_size_feed_forward", "cuts products into parts"},
-      {"max_length", sampling},
-      {"min_length", sampling},
-      {"do_sample", sampling},
-      {"temperature", sampling},
-      {"top_k", sampling},
-      {"top_p", sampling},
-      {"num_beams", sampling},
-      {"repetition_penalty", sampling},
-      {"task_specific_params", sampling},
-      {"summary_activation", heads},
-      {"summary_first_dropout", heads},
-      {"summary_proj_to_labels", heads},
-      {"summary_type", heads},
-      {"summary_use_proj", heads},
-      {"id2label", heads},
-      {"label2id", heads},
-      {"num_labels", heads},
-      {"problem_type", heads},
-      {"finetuning_task", heads},
-      {"n_special", "of the first GPT; no code reads it"},
-      {"predict_special_tokens", "of the first GPT; no code reads it"},
-      {"n_ctx", "an old name of n_positions; no code reads it"},
-      {"is_decoder", "a language model of these families is one"},
-      {"tie_encoder_decoder", "there is no encoder"},
-      {"cross_attention_hidden_size", "there is no cross attention"},
-      {"is_llama_config", "says what model_type says"},
-      {"transformers.js_config", "for another program"},
-      {"transformers_version", where},
-      {"_name_or_path", where},
-      {"name_or_path", where},
-      {"_commit_hash", where},
-  };
+  static const std::vector<NeutralKey> keys(std::begin(neutral),
+                                            std::end(neutral));
   return keys;
 }
 
@@ -142,8 +147,8 @@ static bool hasValue(const Value &found, const FixedKey &fixed) {
 }
 
 void detail::checkUnreadKeys(MapReader &reader, Family family) {
-  for (const NeutralKey &neutral : neutralKeys())
-    reader.know(neutral.key);
+  for (const NeutralKey &each : neutral)
+    reader.know(each.key);
   for (const FixedKey &fixed : fixedKeys()) {
     if (!std::count(fixed.families.begin(), fixed.families.end(), family))
       continue;
