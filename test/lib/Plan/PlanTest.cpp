@@ -3,6 +3,7 @@
 #include "heddle/Plan/Plan.h"
 #include "heddle/Support/Files.h"
 
+#include <filesystem>
 #include <random>
 
 #include <fmt/format.h>
@@ -337,6 +338,27 @@ TEST(PlanCheck, MegatronCoversEveryFamily) {
   EXPECT_EQ(checked(plan, test::gpt2(), 1), "");
   EXPECT_EQ(planOf(mesh(1, 1, 1, 4), test::llama10m()).tensor.parameters.size(),
             5u);
+}
+
+// Of the public configurations those that the model reader knows.
+TEST(PlanCheck, MegatronFitsPublicModels) {
+  int models = 0;
+  for (const auto &file : std::filesystem::directory_iterator(
+           HEDDLE_SOURCE_DIR "/test/cases/hf_configs")) {
+    Result<ModelConfig> model = readModelConfig(file.path());
+    if (file.path().extension() != ".json" || !model)
+      continue;
+    ++models;
+    for (std::int64_t tp : {1, 2, 3, 8, 16}) {
+      Plan plan = planOf(mesh(1, 2, 1, tp), *model);
+      EXPECT_THAT(checked(plan, *model, 2), ::testing::Not(HasSubstr("error")))
+          << file.path() << " tp " << tp;
+      Result<Plan> again = parsed(writePlan(plan));
+      ASSERT_TRUE(again);
+      EXPECT_EQ(*again, plan);
+    }
+  }
+  EXPECT_GE(models, 10);
 }
 
 TEST(PlanCheck, BatchNamesTheNumbers) {
