@@ -1,0 +1,136 @@
+#include "runtime/train/Options.h"
+
+#include "heddle/Support/Document.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <cstring>
+#include <filesystem>
+#include <map>
+#include <vector>
+
+namespace heddle::train {
+
+const char *const kUsage =
+    R"(usage: train [options]
+  --data FILE         text, .bin (tokens), .safetensors or .json (batches)
+  --steps N           default: the schedule's steps, else 1
+  --weights FILE      initial parameters (safetensors, HF names)
+  --test-init         random biases and norm weights too
+  --dump FILE         loss, gradients and parameters after the last step
+  --save FILE         parameters after the last step
+  --log FILE          a JSON line per step; default: log.jsonl beside the program
+  --replica-check N   compare replicas bit by bit every N steps
+  --threads           ranks are threads of this process instead of MPI
+  --compute-threads N threads that one rank computes with
+  --check [--seed S]  checking mode: late streams in a random order
+  --dry [--rank R]    record the program of one rank; the trace, as JSON,
+  [--trace FILE]      goes to stdout or FILE
+  --tables FILE       default: tables.bin beside the program, or in program/
+  --token-bytes N     2 or 4, of a .bin; default: by the vocabulary
+)";
+
+namespace {
+
+/// tables.bin beside the program, else in its folder `program`.
+std::string findTables(const std::filesystem::path &folder) {
+  const std::filesystem::path beside = folder / "tables.bin";
+  std::error_code ignored;
+  return std::filesystem::exists(beside, ignored)
+             ? beside.string()
+             : (folder / "program" / "tables.bin").string();
+}
+
+Result<int64_t> integer(std::string_view name, std::string_view text,
+                        int64_t min, int64_t max) {
+  int64_t value = 0;
+  const char *end = text.data() + text.size();
+  const auto parsed = std::from_chars(text.data(), end, value);
+  if (parsed.ec != std::errc() || parsed.ptr != end || value < min ||
+      value > max)
+    return Error{fmt::format("{}: found '{}', expected an integer from {} to "
+                             "{}",
+                             name, text, min, max)};
+  return value;
+}
+
+Result<void> checkTogether(const Options &options) {
+  if (options.tokenBytes == 3)
+    return Error{"--token-bytes: found '3', expected 2 or 4"};
+  if (options.dry)
+    return {};
+  if (options.data.empty() && !options.help)
+    return Error{"there is no data: give --data FILE (any text will do)"};
+  return {};
+}
+
+} // namespace
+
+Result<Options> parseOptions(int argc, const char *const *argv) {
+  Options o;
+  const std::filesystem::path folder =
+      std::filesystem::path(argv[0]).parent_path();
+  o.tables = findTables(folder);
+  o.log = (folder / "log.jsonl").string();
+  const std::map<std::string, std::string *> texts = {
+      {"--data", &o.data},   {"--batch", &o.data},   {"--log", &o.log},
+      {"--dump", &o.dump},   {"--save", &o.save},    {"--weights", &o.weights},
+      {"--trace", &o.trace}, {"--tables", &o.tables}};
+  struct Number {
+    int64_t *to, min, max;
+  };
+  constexpr int64_t most = int64_t(1) << 40;
+  const std::map<std::string, Number> numbers = {
+      {"--steps", {&o.steps, 1, most}},
+      {"--token-bytes", {&o.tokenBytes, 2, 4}},
+      {"--replica-check", {&o.replicaCheck, 1, most}},
+      {"--rank", {&o.rank, 0, 1 << 30}},
+      {"--seed", {&o.seed, 0, most}},
+      {"--compute-threads", {&o.computeThreads, 1, 4096}}};
+  const std::map<std::string, bool *> flags = {{"--threads", &o.threads},
+                                               {"--check", &o.check},
+                                               {"--dry", &o.dry},
+                                               {"--test-init", &o.testInit},
+                                               {"--help", &o.help}};
+  std::vector<std::string> known;
+  for (const auto &[name, to] : texts)
+    known.push_back(name);
+  for (const auto &[name, to] : numbers)
+    known.push_back(name);
+  for (const auto &[name, to] : flags)
+    known.push_back(name);
+
+  for (int i = 1; i < argc; ++i) {
+    const std::string name = argv[i];
+    if (const auto flag = flags.find(name); flag != flags.end()) {
+      *flag->second = true;
+      continue;
+    }
+    const auto text = texts.find(name);
+    const auto number = numbers.find(name);
+    if (text == texts.end() && number == numbers.end()) {
+      const auto near = nearestName(name, known);
+      return Error{fmt::format("option '{}' is unknown{}", name,
+                               near ? fmt::format("; did you mean {}?", *near)
+                                    : "; --help lists them")};
+    }
+    if (i + 1 == argc)
+      return Error{fmt::format("option {} wants a value", name)};
+    const char *value = argv[++i];
+    if (text != texts.end()) {
+      *text->second = value;
+      continue;
+    }
+    const Number &n = number->second;
+    const Result<int64_t> parsed = integer(name, value, n.min, n.max);
+    if (!parsed)
+      return parsed.error();
+    *n.to = *parsed;
+  }
+  if (auto done = checkTogether(o); !done)
+    return done.error();
+  return o;
+}
+
+} // namespace heddle::train

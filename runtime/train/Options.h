@@ -1,0 +1,38 @@
+//===- Options.h - The command line of an emitted program -----------------===//
+
+#ifndef RUNTIME_TRAIN_OPTIONS_H
+#define RUNTIME_TRAIN_OPTIONS_H
+
+#include "heddle/Support/Result.h"
+
+#include <cstdint>
+#include <string>
+
+namespace heddle::train {
+
+struct Options {
+  std::string tables; ///< tables.bin
+  std::string data;
+  std::string log;     ///< "" writes none
+  std::string weights; ///< "" for random initial values
+  std::string dump;    ///< loss, gradients and parameters after the last step
+  std::string save;    ///< parameters after the last step
+  std::string trace;   ///< where --dry writes; "" for stdout
+  int64_t steps = 0;   ///< 0: as many as the schedule says, else 1
+  int64_t tokenBytes = 0; ///< of a .bin; 0: by the size of the vocabulary
+  int64_t replicaCheck = 0;
+  int64_t rank = 0; ///< of --dry
+  int64_t seed = 1; ///< of --check
+  int64_t computeThreads = 0;
+  bool threads = false, check = false, dry = false, testInit = false;
+  bool help = false;
+};
+
+extern const char *const kUsage;
+
+/// Defaults of paths are beside the program: `program` is argv[0].
+Result<Options> parseOptions(int argc, const char *const *argv);
+
+} // namespace heddle::train
+
+#endif
