@@ -1,0 +1,397 @@
+// heddle_rt_attention and its gradient against fp64 loops; the loops' gradient
+// against finite differences.
+
+#include "runtime/common/Status.h"
+#include "runtime/host/RunRanks.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <random>
+#include <vector>
+
+using testing::HasSubstr;
+
+namespace {
+
+using Args = heddle_rt_attention_args;
+using Strides = heddle_rt_attention_strides;
+
+/// Sizes, a mask, and operands in memory. Heads have gaps between them; q, k
+/// and v lie in one buffer, as a fused projection leaves them.
+struct Problem {
+  Args args{};
+  std::vector<int32_t> documents, positions;
+  std::vector<float> fused, o, lse, gradO, gradFused;
+
+  Problem(int64_t b, int64_t s, int64_t g, int64_t r, int64_t k) {
+    args.name = "test attention";
+    args.batch = b, args.queries = args.keys = s;
+    args.groups = g, args.heads = r, args.head_size = k;
+    args.scale = 1.0f / std::sqrt(float(k));
+    args.causal = 1;
+    const int64_t row = g * (r + 2) * (k + 1); // q heads, k, v of each group
+    const int64_t group = (r + 2) * (k + 1);
+    args.q = args.k = args.v = {s * row, row, group, k + 1};
+    args.grad_q = args.grad_k = args.grad_v = args.q;
+    args.o = args.grad_o = {s * g * r * k, g * r * k, r * k, k};
+    fused = values(b * s * row, 1);
+    gradFused.assign(fused.size(), 7.0f);
+    o.assign(size_t(b * s * g * r * k), 7.0f);
+    gradO = values(int64_t(o.size()), 2);
+    lse.assign(size_t(b * s * g * r), 7.0f);
+  }
+  static std::vector<float> values(int64_t n, unsigned seed) {
+    std::mt19937 random(seed);
+    std::normal_distribution<float> normal(0, 1);
+    std::vector<float> result(static_cast<size_t>(n));
+    for (float &value : result)
+      value = normal(random);
+    return result;
+  }
+  float *q(std::vector<float> &x) { return x.data(); }
+  float *k(std::vector<float> &x) {
+    return x.data() + args.heads * (args.head_size + 1);
+  }
+  float *v(std::vector<float> &x) {
+    return x.data() + (args.heads + 1) * (args.head_size + 1);
+  }
+  void useMasks() {
+    if (!documents.empty())
+      args.query_documents = args.key_documents = documents.data();
+    if (!positions.empty())
+      args.query_positions = args.key_positions = positions.data();
+  }
+  heddle_rt_status run(heddle_rt_stream *stream) {
+    useMasks();
+    HEDDLE_RT_TRY(heddle_rt_attention(stream, &args, q(fused), k(fused),
+                                      v(fused), o.data(), lse.data()));
+    return heddle_rt_attention_grad(stream, &args, q(fused), k(fused), v(fused),
+                                    o.data(), lse.data(), gradO.data(),
+                                    q(gradFused), k(gradFused), v(gradFused));
+  }
+};
+
+/// The definition, in fp64, with whole tensors indexed as the strides say.
+struct Reference {
+  const Args &args;
+  std::vector<double> fused, o, lse, gradFused;
+  Problem &problem;
+
+  explicit Reference(Problem &problem)
+      : args(problem.args), fused(problem.fused.begin(), problem.fused.end()),
+        o(problem.o.size()), lse(problem.lse.size()),
+        gradFused(problem.fused.size()), problem(problem) {}
+
+  int64_t offset(const Strides &x, int64_t b, int64_t i, int64_t g,
+                 int64_t r) const {
+    return b * x.batch + i * x.sequence + g * x.group + r * x.head;
+  }
+  int64_t qAt(int64_t b, int64_t i, int64_t g, int64_t r) const {
+    return offset(args.q, b, i, g, r);
+  }
+  int64_t kAt(int64_t b, int64_t j, int64_t g) const {
+    return offset(args.k, b, j, g, args.heads);
+  }
+  int64_t vAt(int64_t b, int64_t j, int64_t g) const {
+    return offset(args.v, b, j, g, args.heads + 1);
+  }
+  bool sees(int64_t b, int64_t i, int64_t j) const {
+    const size_t qi = size_t(b * args.queries + i);
+    const size_t kj = size_t(b * args.keys + j);
+    const int64_t pi = args.query_positions ? args.query_positions[qi] : i;
+    const int64_t pj = args.key_positions ? args.key_positions[kj] : j;
+    return (!args.query_documents ||
+            args.query_documents[qi] == args.key_documents[kj]) &&
+           (!args.causal || pj <= pi) &&
+           (args.window == 0 || pi - pj < args.window);
+  }
+  template <class Each> // each(b, i, g, r)
+  void forQueries(Each each) const {
+    for (int64_t b = 0; b < args.batch; ++b)
+      for (int64_t i = 0; i < args.queries; ++i)
+        for (int64_t g = 0; g < args.groups; ++g)
+          for (int64_t r = 0; r < args.heads; ++r)
+            each(b, i, g, r);
+  }
+  std::vector<double> probabilities(int64_t b, int64_t i, int64_t g, int64_t r,
+                                    double &logSum) const {
+    std::vector<double> p(size_t(args.keys), 0.0);
+    double sum = 0;
+    for (int64_t j = 0; j < args.keys; ++j) {
+      if (!sees(b, i, j))
+        continue;
+      double score = 0;
+      for (int64_t c = 0; c < args.head_size; ++c)
+        score += fused[size_t(qAt(b, i, g, r) + c)] *
+                 fused[size_t(kAt(b, j, g) + c)];
+      p[size_t(j)] = std::exp(args.scale * score);
+      sum += p[size_t(j)];
+    }
+    logSum = std::log(sum);
+    for (double &one : p)
+      one = sum > 0 ? one / sum : 0;
+    return p;
+  }
+  void forward() {
+    std::fill(o.begin(), o.end(), 0.0);
+    forQueries([&](int64_t b, int64_t i, int64_t g, int64_t r) {
+      const int64_t at = offset(args.o, b, i, g, r);
+      double &logSum = lse[size_t(at / args.head_size)];
+      const auto p = probabilities(b, i, g, r, logSum);
+      for (int64_t j = 0; j < args.keys; ++j)
+        for (int64_t c = 0; c < args.head_size; ++c)
+          o[size_t(at + c)] += p[size_t(j)] * fused[size_t(vAt(b, j, g) + c)];
+    });
+  }
+  /// Of the scalar sum(o * gradO).
+  void backward() {
+    forQueries([&](int64_t b, int64_t i, int64_t g, int64_t r) {
+      double logSum;
+      const auto p = probabilities(b, i, g, r, logSum);
+      const float *grad = &problem.gradO[size_t(offset(args.o, b, i, g, r))];
+      double mean = 0;
+      std::vector<double> dp(p.size(), 0.0);
+      for (int64_t j = 0; j < args.keys; ++j)
+        for (int64_t c = 0; c < args.head_size; ++c) {
+          dp[size_t(j)] += double(grad[c]) * fused[size_t(vAt(b, j, g) + c)];
+          gradFused[size_t(vAt(b, j, g) + c)] += p[size_t(j)] * double(grad[c]);
+        }
+      for (size_t j = 0; j < p.size(); ++j)
+        mean += p[j] * dp[j];
+      for (int64_t j = 0; j < args.keys; ++j) {
+        const double ds = args.scale * p[size_t(j)] * (dp[size_t(j)] - mean);
+        for (int64_t c = 0; c < args.head_size; ++c) {
+          gradFused[size_t(qAt(b, i, g, r) + c)] +=
+              ds * fused[size_t(kAt(b, j, g) + c)];
+          gradFused[size_t(kAt(b, j, g) + c)] +=
+              ds * fused[size_t(qAt(b, i, g, r) + c)];
+        }
+      }
+    });
+  }
+  double objective() {
+    forward();
+    double sum = 0;
+    for (size_t i = 0; i < o.size(); ++i)
+      sum += o[i] * double(problem.gradO[i]);
+    return sum;
+  }
+};
+
+void expectNear(const char *what, const std::vector<float> &got,
+                const std::vector<double> &wanted, double tolerance) {
+  ASSERT_EQ(got.size(), wanted.size());
+  for (size_t i = 0; i < got.size(); ++i)
+    if (!(std::isinf(wanted[i]) && got[i] == float(wanted[i])))
+      ASSERT_NEAR(got[i], wanted[i], tolerance * (1 + std::abs(wanted[i])))
+          << what << " at " << i;
+}
+
+void runOne(Problem &problem, int threads = 1) {
+  heddle_rt_options options{};
+  options.compute_threads = threads;
+  const auto result =
+      heddle::host::runRanks(1, options, [&](heddle_rt_context *context) {
+        heddle_rt_stream *stream = nullptr;
+        HEDDLE_RT_TRY(heddle_rt_stream_create(context, "s", 0, &stream));
+        return problem.run(stream);
+      });
+  ASSERT_TRUE(result) << result.message;
+}
+
+void check(Problem problem) {
+  ASSERT_NO_FATAL_FAILURE(runOne(problem));
+  Reference reference(problem);
+  reference.forward();
+  reference.backward();
+  expectNear("o", problem.o, reference.o, 4e-6);
+  expectNear("lse", problem.lse, reference.lse, 4e-6);
+  // Gaps keep the 7 they had.
+  const int64_t head = problem.args.head_size + 1;
+  for (size_t i = 0; i < problem.gradFused.size(); ++i)
+    if (int64_t(i) % head == head - 1) {
+      ASSERT_EQ(problem.gradFused[i], 7.0f) << "wrote into a gap";
+      problem.gradFused[i] = 0;
+    }
+  expectNear("gradients", problem.gradFused, reference.gradFused, 2e-5);
+}
+
+TEST(Attention, CausalAndFull) {
+  for (const int32_t causal : {0, 1})
+    for (const int64_t s : {1, 7, 64, 65, 200}) {
+      SCOPED_TRACE(testing::Message() << "causal " << causal << " s " << s);
+      Problem problem(2, s, 2, 1, 16);
+      problem.args.causal = causal;
+      check(problem);
+    }
+}
+
+TEST(Attention, SeveralQueryHeadsShareKeys) { check({1, 70, 2, 3, 20}); }
+
+TEST(Attention, LongSequenceUsesLargerBlocks) { check({1, 530, 1, 1, 8}); }
+
+TEST(Attention, Window) {
+  for (const int32_t causal : {0, 1})
+    for (const int64_t window : {1, 5, 64, 300}) {
+      SCOPED_TRACE(testing::Message() << causal << " window " << window);
+      Problem problem(1, 150, 1, 2, 12);
+      problem.args.causal = causal;
+      problem.args.window = window;
+      check(problem);
+    }
+}
+
+TEST(Attention, PackedDocumentsThatCountPositionsAnew) {
+  Problem problem(2, 160, 1, 2, 12);
+  for (int b = 0; b < 2; ++b)
+    for (int i = 0, start = 0; i < 160; ++i) {
+      if (i == 20 || i == 90 + b)
+        start = i;
+      problem.documents.push_back(start);
+      problem.positions.push_back(i - start);
+    }
+  check(problem);
+  problem.args.window = 10;
+  check(problem);
+}
+
+TEST(Attention, DocumentsInAnyOrder) {
+  Problem problem(1, 140, 2, 1, 12);
+  for (int i = 0; i < 140; ++i) {
+    problem.documents.push_back(i % 3);
+    problem.positions.push_back((i * 37) % 140);
+  }
+  check(problem);
+}
+
+TEST(Attention, AQueryThatSeesNothingGivesZero) {
+  Problem problem(1, 70, 1, 1, 8);
+  std::vector<int32_t> queries(70, 0), keys(70, 0);
+  queries[3] = 5; // no key has document 5
+  problem.args.query_documents = queries.data();
+  problem.args.key_documents = keys.data();
+  ASSERT_NO_FATAL_FAILURE(runOne(problem));
+  EXPECT_EQ(problem.lse[3], -std::numeric_limits<float>::infinity());
+  for (int c = 0; c < 8; ++c) {
+    EXPECT_EQ(problem.o[size_t(3 * 8 + c)], 0);
+    EXPECT_EQ(problem.gradFused[size_t(3 * problem.args.q.sequence + c)], 0);
+  }
+  for (const float one : problem.gradFused)
+    ASSERT_FALSE(std::isnan(one));
+  // A whole block of such queries has no keys at all.
+  queries.assign(70, 5);
+  ASSERT_NO_FATAL_FAILURE(runOne(problem));
+  for (const float one : problem.o)
+    ASSERT_EQ(one, 0);
+}
+
+TEST(Attention, FewerQueriesThanKeys) {
+  Problem problem(1, 100, 1, 2, 8);
+  std::vector<int32_t> queries, keys;
+  for (int i = 0; i < 100; ++i)
+    keys.push_back(i);
+  queries.assign(keys.begin() + 60, keys.begin() + 100);
+  problem.args.queries = 40; // the first 40 rows stand at positions 60 to 99
+  problem.args.query_positions = queries.data();
+  problem.args.key_positions = keys.data();
+  problem.o.resize(size_t(40 * 2 * 8));
+  problem.lse.resize(40 * 2);
+  ASSERT_NO_FATAL_FAILURE(runOne(problem));
+  Reference reference(problem);
+  reference.forward();
+  expectNear("o", problem.o, reference.o, 4e-6);
+}
+
+TEST(Attention, LargeScoresDoNotOverflow) {
+  Problem problem(1, 80, 1, 1, 16);
+  problem.args.scale = 30;
+  ASSERT_NO_FATAL_FAILURE(runOne(problem));
+  for (const auto *values : {&problem.o, &problem.lse, &problem.gradFused})
+    for (const float one : *values)
+      ASSERT_TRUE(std::isfinite(one));
+}
+
+TEST(Attention, DoesNotDependOnThreads) {
+  Problem one(3, 130, 2, 2, 16), four = one;
+  ASSERT_NO_FATAL_FAILURE(runOne(one, 1));
+  ASSERT_NO_FATAL_FAILURE(runOne(four, 4));
+  EXPECT_EQ(one.o, four.o);
+  EXPECT_EQ(one.lse, four.lse);
+  EXPECT_EQ(one.gradFused, four.gradFused);
+}
+
+TEST(Attention, GradientMayReplaceTheOutputsGradient) {
+  Problem apart(1, 100, 1, 2, 16), inPlace = apart;
+  apart.args.grad_q = inPlace.args.grad_q = apart.args.grad_o;
+  const auto run = [](Problem &problem, float *gradQ) {
+    const auto result =
+        heddle::host::runRanks(1, {}, [&](heddle_rt_context *context) {
+          heddle_rt_stream *stream = nullptr;
+          HEDDLE_RT_TRY(heddle_rt_stream_create(context, "s", 0, &stream));
+          auto &x = problem.fused, &grad = problem.gradFused;
+          HEDDLE_RT_TRY(heddle_rt_attention(
+              stream, &problem.args, problem.q(x), problem.k(x), problem.v(x),
+              problem.o.data(), problem.lse.data()));
+          return heddle_rt_attention_grad(
+              stream, &problem.args, problem.q(x), problem.k(x), problem.v(x),
+              problem.o.data(), problem.lse.data(), problem.gradO.data(), gradQ,
+              problem.k(grad), problem.v(grad));
+        });
+    ASSERT_TRUE(result) << result.message;
+  };
+  std::vector<float> gradQ(apart.gradO.size());
+  run(apart, gradQ.data());
+  run(inPlace, inPlace.gradO.data());
+  EXPECT_EQ(gradQ, inPlace.gradO);
+  EXPECT_EQ(apart.gradFused, inPlace.gradFused);
+}
+
+TEST(Reference, GradientIsTheFiniteDifference) {
+  Problem problem(1, 9, 1, 2, 4);
+  problem.documents = {0, 0, 0, 0, 1, 1, 1, 1, 1};
+  problem.positions = {0, 1, 2, 3, 0, 1, 2, 3, 4};
+  problem.args.window = 3;
+  problem.useMasks();
+  Reference reference(problem);
+  reference.backward();
+  for (size_t i = 0; i < reference.fused.size(); ++i) {
+    const double value = reference.fused[i], step = 1e-5;
+    reference.fused[i] = value + step;
+    const double up = reference.objective();
+    reference.fused[i] = value - step;
+    const double down = reference.objective();
+    reference.fused[i] = value;
+    ASSERT_NEAR((up - down) / (2 * step), reference.gradFused[i], 1e-8)
+        << "at " << i;
+  }
+}
+
+TEST(Arguments, AreChecked) {
+  Problem problem(1, 4, 1, 1, 4);
+  const auto expect = [&](std::function<void(Args &)> spoil,
+                          const char *sentence) {
+    Problem bad = problem;
+    spoil(bad.args);
+    const auto result =
+        heddle::host::runRanks(1, {}, [&](heddle_rt_context *context) {
+          heddle_rt_stream *stream = nullptr;
+          HEDDLE_RT_TRY(heddle_rt_stream_create(context, "s", 0, &stream));
+          return bad.run(stream);
+        });
+    EXPECT_EQ(result.status, HEDDLE_RT_INVALID_ARGUMENT);
+    EXPECT_THAT(result.message, HasSubstr(sentence));
+    EXPECT_EQ(bad.o, problem.o);
+  };
+  const int32_t one[4] = {};
+  expect([](Args &args) { args.dtype = HEDDLE_RT_BF16; }, "not on bf16");
+  expect([](Args &args) { args.keys = -1; }, "expected 0 to 2^31 - 1");
+  expect([](Args &args) { args.q.sequence = 2; }, "positions of q are 2");
+  expect([](Args &args) { args.o.batch = -4; }, "a stride of o is negative");
+  expect([&](Args &args) { args.query_documents = one; }, "come together");
+}
+
+} // namespace
