@@ -18,7 +18,7 @@ def Transformer_ContractOp : Transformer_ComputedRuleOp<"contract", [HasGradient
     three lists, and in none of them twice.
 
     ```mlir
-    %q = transformer.contract "b s d, g r k d -> b s g r k" %n1, %wq : tensor<4x32x64xf32>, tensor<2x2x16x64xf32> -> tensor<4x32x2x2x16xf32>
+    %q = transformer.contract "b s d, g r k d -> b s g r k" %n1, %wq : (tensor<4x32x64xf32>, tensor<2x2x16x64xf32>) -> tensor<4x32x2x2x16xf32>
     ```
   }];
   let arguments = (ins StrAttr:$spec, Transformer_Float:$lhs, Transformer_Float:$rhs);
@@ -31,7 +31,7 @@ def Transformer_AddOp : Transformer_RuleOp<"add", "..., ... -> ...; additive", [
   let summary = "Sum of two tensors of one shape";
   let description = [{
     ```mlir
-    %x1 = transformer.add %x, %delta : tensor<4x32x64xf32>
+    %x1 = transformer.add %x, %delta : (tensor<4x32x64xf32>, tensor<4x32x64xf32>) -> tensor<4x32x64xf32>
     ```
   }];
   let arguments = (ins Transformer_Tensor:$lhs, Transformer_Tensor:$rhs);
@@ -49,7 +49,7 @@ def Transformer_BiasAddOp : Transformer_ComputedRuleOp<"bias_add", [HasGradient]
     so that it is counted once.
 
     ```mlir
-    %qb = transformer.bias_add %q, %bq : tensor<4x32x2x16xf32>, tensor<2x16xf32>
+    %qb = transformer.bias_add %k, %bk : (tensor<4x32x2x16xf32>, tensor<2x16xf32>) -> tensor<4x32x2x16xf32>
     ```
   }];
   let arguments = (ins Transformer_Float:$input, Transformer_Float:$bias);
@@ -64,7 +64,7 @@ def Transformer_SumLeadingOp : Transformer_ComputedRuleOp<"sum_leading"> {
   let summary = "Sums over all dimensions but the last ones: the gradient of a bias";
   let description = [{
     ```mlir
-    %d_bq = transformer.sum_leading %d_q : tensor<4x32x2x16xf32> -> tensor<2x16xf32>
+    %d_bk = transformer.sum_leading %d_k : (tensor<4x32x2x16xf32>) -> tensor<2x16xf32>
     ```
   }];
   let arguments = (ins Transformer_Float:$input);
@@ -78,7 +78,7 @@ def Transformer_ZerosLikeOp : Transformer_RuleOp<"zeros_like", "... -> ...", [Ha
     Not linear on purpose: zeros of a partial sum would be reduced.
 
     ```mlir
-    %delta = transformer.zeros_like %x : tensor<4x32x64xf32>
+    %zeros = transformer.zeros_like %x : (tensor<4x32x64xf32>) -> tensor<4x32x64xf32>
     ```
   }];
   let arguments = (ins Transformer_Float:$like);
@@ -97,7 +97,7 @@ def Transformer_ActivationOp : Transformer_RuleOp<"activation", "... -> ...", [H
     All give 0 for 0, so padding stays zero.
 
     ```mlir
-    %m = transformer.activation gelu_tanh %h : tensor<4x32x96xf32>
+    %m = transformer.activation gelu_tanh %h : (tensor<4x32x96xf32>) -> tensor<4x32x96xf32>
     ```
   }];
   let arguments = (ins Transformer_Activation:$kind, Transformer_Float:$input);
@@ -112,7 +112,7 @@ def Transformer_ActivationGradOp : Transformer_RuleOp<"activation_grad", "..., .
   let summary = "d_result times the activation's derivative at the input";
   let description = [{
     ```mlir
-    %d_h = transformer.activation_grad gelu_tanh %d_m, %h : tensor<4x32x96xf32>
+    %d_h = transformer.activation_grad gelu_tanh %d_m, %h : (tensor<4x32x96xf32>, tensor<4x32x96xf32>) -> tensor<4x32x96xf32>
     ```
   }];
   let arguments = (ins Transformer_Activation:$kind, Transformer_Float:$resultGradient, Transformer_Float:$input);
@@ -126,7 +126,7 @@ def Transformer_GatedOp : Transformer_RuleOp<"gated", "..., ... -> ...", [HasGra
     One op, so that backward needs the two inputs and no third tensor.
 
     ```mlir
-    %m = transformer.gated silu %gate, %up : tensor<4x32x96xf32>
+    %gm = transformer.gated silu %gate, %up : (tensor<4x32x96xf32>, tensor<4x32x96xf32>) -> tensor<4x32x96xf32>
     ```
   }];
   let arguments = (ins Transformer_Activation:$kind, Transformer_Float:$gate, Transformer_Float:$up);
@@ -141,7 +141,7 @@ def Transformer_GatedGradOp : Transformer_RuleOp<"gated_grad", "..., ..., ... ->
   let summary = "Gradients of gate and up";
   let description = [{
     ```mlir
-    %d_gate, %d_up = transformer.gated_grad silu %d_m, %gate, %up : tensor<4x32x96xf32>
+    %d_gate, %d_up = transformer.gated_grad silu %d_m, %gate, %up : (tensor<4x32x96xf32>, tensor<4x32x96xf32>, tensor<4x32x96xf32>) -> (tensor<4x32x96xf32>, tensor<4x32x96xf32>)
     ```
   }];
   let arguments = (ins Transformer_Activation:$kind, Transformer_Float:$resultGradient, Transformer_Float:$gate, Transformer_Float:$up);
@@ -159,7 +159,7 @@ def Transformer_RmsNormOp : Transformer_RuleOp<"rms_norm", "... d, d -> ... d, .
     The second result is 1 / sqrt(mean(x^2) + epsilon), which backward reads.
 
     ```mlir
-    %n1, %rstd1 = transformer.rms_norm %x, %w1 epsilon 1.0e-5 : tensor<4x32x64xf32>, tensor<64xf32> -> tensor<4x32xf32>
+    %n1, %rstd1 = transformer.rms_norm %x, %g1 epsilon 1.000000e-05 : (tensor<4x32x64xf32>, tensor<64xf32>) -> (tensor<4x32x64xf32>, tensor<4x32xf32>)
     ```
   }];
   let arguments = (ins Transformer_Float:$input, Transformer_Float:$weight, F64Attr:$epsilon);
@@ -174,7 +174,7 @@ def Transformer_RmsNormGradOp : Transformer_RuleOp<"rms_norm_grad",
     Operands: gradient of the result, input, weight, rstd.
 
     ```mlir
-    %d_x, %d_w1 = transformer.rms_norm_grad %d_n1, %x, %w1, %rstd1 : tensor<4x32x64xf32>, tensor<64xf32>, tensor<4x32xf32>
+    %d_x, %d_g1 = transformer.rms_norm_grad %d_n1, %x, %g1, %rstd1 : (tensor<4x32x64xf32>, tensor<4x32x64xf32>, tensor<64xf32>, tensor<4x32xf32>) -> (tensor<4x32x64xf32>, tensor<64xf32>)
     ```
   }];
   let arguments = (ins Transformer_Float:$resultGradient, Transformer_Float:$input,
@@ -190,7 +190,7 @@ def Transformer_LayerNormOp : Transformer_RuleOp<"layer_norm", "... d, d, d -> .
     variance divides by the number of elements.
 
     ```mlir
-    %n1, %mean1, %rstd1 = transformer.layer_norm %x, %w1, %b1 epsilon 1.0e-5 : tensor<4x32x64xf32>, tensor<64xf32> -> tensor<4x32xf32>
+    %n2, %mean2, %rstd2 = transformer.layer_norm %x, %g2, %h2 epsilon 1.000000e-05 : (tensor<4x32x64xf32>, tensor<64xf32>, tensor<64xf32>) -> (tensor<4x32x64xf32>, tensor<4x32xf32>, tensor<4x32xf32>)
     ```
   }];
   let arguments = (ins Transformer_Float:$input, Transformer_Float:$weight, Transformer_Float:$bias, F64Attr:$epsilon);
@@ -205,7 +205,7 @@ def Transformer_LayerNormGradOp : Transformer_RuleOp<"layer_norm_grad",
     Operands: gradient of the result, input, weight, mean, rstd.
 
     ```mlir
-    %d_x, %d_w1, %d_b1 = transformer.layer_norm_grad %d_n1, %x, %w1, %mean1, %rstd1 : tensor<4x32x64xf32>, tensor<64xf32>, tensor<4x32xf32>
+    %d_x2, %d_g2, %d_h2 = transformer.layer_norm_grad %d_n2, %x, %g2, %mean2, %rstd2 : (tensor<4x32x64xf32>, tensor<4x32x64xf32>, tensor<64xf32>, tensor<4x32xf32>, tensor<4x32xf32>) -> (tensor<4x32x64xf32>, tensor<64xf32>, tensor<64xf32>)
     ```
   }];
   let arguments = (ins Transformer_Float:$resultGradient, Transformer_Float:$input, Transformer_Float:$weight,
@@ -228,7 +228,7 @@ def Transformer_RopeOp : Transformer_RuleOp<"rope", "b s ... k, b s -> b s ... k
     Constraints: (C1) the head size is even; (C2) `theta` is positive.
 
     ```mlir
-    %qr = transformer.rope %q, %positions theta 1.0e4 : tensor<4x32x2x2x16xf32>, tensor<4x32xi32>
+    %qr = transformer.rope %q, %positions theta 1.000000e+04 : (tensor<4x32x2x2x16xf32>, tensor<4x32xi32>) -> tensor<4x32x2x2x16xf32>
     ```
   }];
   let arguments = (ins Transformer_Float:$input, Transformer_Integer:$positions, F64Attr:$theta,
@@ -264,7 +264,7 @@ def Transformer_AttentionOp : Transformer_AttentionBase<"attention",
     query, which backward reads.
 
     ```mlir
-    %o, %lse = transformer.attention %qr, %kr, %v, %p, %p, %docs, %docs scale 0.25 : tensor<4x32x2x2x16xf32>, tensor<4x32x2x16xf32>, tensor<4x32xi32>, tensor<4x32xi32> -> tensor<4x32x2x2xf32>
+    %o, %lse = transformer.attention %qr, %kr, %v, %positions, %positions, %documents, %documents scale 2.500000e-01 window 16 : (tensor<4x32x2x2x16xf32>, tensor<4x32x2x16xf32>, tensor<4x32x2x16xf32>, tensor<4x32xi32>, tensor<4x32xi32>, tensor<4x32xi32>, tensor<4x32xi32>) -> (tensor<4x32x2x2x16xf32>, tensor<4x32x2x2xf32>)
     ```
   }];
   let arguments = !con((ins Transformer_Float:$query, Transformer_Float:$key, Transformer_Float:$value), positionArguments);
@@ -281,7 +281,7 @@ def Transformer_AttentionGradOp : Transformer_AttentionBase<"attention_grad",
     KV head, and over queries.
 
     ```mlir
-    %d_qr, %d_kr, %d_v = transformer.attention_grad %d_o, %qr, %kr, %v, %o, %lse, %p, %p, %docs, %docs scale 0.25 : tensor<4x32x2x2x16xf32>, tensor<4x32x2x16xf32>, tensor<4x32x2x2xf32>, tensor<4x32xi32>, tensor<4x32xi32>
+    %d_qr, %d_kr, %d_v = transformer.attention_grad %d_o, %qr, %kr, %v, %o, %lse, %positions, %positions, %documents, %documents scale 2.500000e-01 window 16 : (tensor<4x32x2x2x16xf32>, tensor<4x32x2x2x16xf32>, tensor<4x32x2x16xf32>, tensor<4x32x2x16xf32>, tensor<4x32x2x2x16xf32>, tensor<4x32x2x2xf32>, tensor<4x32xi32>, tensor<4x32xi32>, tensor<4x32xi32>, tensor<4x32xi32>) -> (tensor<4x32x2x2x16xf32>, tensor<4x32x2x16xf32>, tensor<4x32x2x16xf32>)
     ```
   }];
   let arguments = !con((ins Transformer_Float:$resultGradient, Transformer_Float:$query, Transformer_Float:$key,
@@ -339,7 +339,7 @@ def Transformer_EmbeddingOp : Transformer_RuleOp<"embedding",
     is a partial sum. Rows outside the table are never asked for.
 
     ```mlir
-    %x = transformer.embedding %tokens, %table : tensor<4x32xi32>, tensor<251x64xf32> -> tensor<4x32x64xf32>
+    %e = transformer.embedding %tokens, %table : (tensor<4x32xi32>, tensor<251x64xf32>) -> tensor<4x32x64xf32>
     ```
   }];
   let arguments = (ins Transformer_Integer:$ids, Transformer_Float:$table, OptionalAttr<Dist_ShardAttr>:$shard);
@@ -354,7 +354,7 @@ def Transformer_EmbeddingGradOp : Transformer_RuleOp<"embedding_grad",
     The table is an operand for its shape and layout; its values are not read.
 
     ```mlir
-    %d_table = transformer.embedding_grad %tokens, %d_x, %table : tensor<4x32xi32>, tensor<4x32x64xf32>, tensor<251x64xf32>
+    %d_table = transformer.embedding_grad %tokens, %d_e, %table : (tensor<4x32xi32>, tensor<4x32x64xf32>, tensor<251x64xf32>) -> tensor<251x64xf32>
     ```
   }];
   let arguments = (ins Transformer_Integer:$ids, Transformer_Float:$resultGradient,
@@ -367,7 +367,7 @@ def Transformer_RowMaxOp : Transformer_RuleOp<"row_max", "... v -> ...; max v; p
   let summary = "Maximum of each row";
   let description = [{
     ```mlir
-    %max = transformer.row_max %logits : tensor<4x32x251xf32> -> tensor<4x32xf32>
+    %max = transformer.row_max %logits : (tensor<4x32x251xf32>) -> tensor<4x32xf32>
     ```
   }];
   let arguments = (ins Transformer_Float:$input, OptionalAttr<Dist_ShardAttr>:$shard);
@@ -379,7 +379,7 @@ def Transformer_RowSumExpOp : Transformer_RuleOp<"row_sum_exp", "... v, ... -> .
   let summary = "Sum over each row of exp(x - max)";
   let description = [{
     ```mlir
-    %sum = transformer.row_sum_exp %logits, %max : tensor<4x32x251xf32>, tensor<4x32xf32>
+    %sum = transformer.row_sum_exp %logits, %max : (tensor<4x32x251xf32>, tensor<4x32xf32>) -> tensor<4x32xf32>
     ```
   }];
   let arguments = (ins Transformer_Float:$input, Transformer_Float:$max, OptionalAttr<Dist_ShardAttr>:$shard);
@@ -391,7 +391,7 @@ def Transformer_PickOp : Transformer_RuleOp<"pick", "... v, ... -> ...; sum v; p
   let summary = "The logit of each label; 0 where the label is not counted";
   let description = [{
     ```mlir
-    %picked = transformer.pick %logits, %labels : tensor<4x32x251xf32>, tensor<4x32xi32> -> tensor<4x32xf32>
+    %picked = transformer.pick %logits, %labels : (tensor<4x32x251xf32>, tensor<4x32xi32>) -> tensor<4x32xf32>
     ```
   }];
   let arguments = (ins Transformer_Float:$input, Transformer_Integer:$labels, OptionalAttr<Dist_ShardAttr>:$shard);
@@ -403,7 +403,7 @@ def Transformer_TokenLossOp : Transformer_RuleOp<"token_loss", "..., ..., ... ->
   let summary = "max + log(sum) - picked: the cross entropy of each token";
   let description = [{
     ```mlir
-    %losses = transformer.token_loss %max, %sum, %picked : tensor<4x32xf32>
+    %losses = transformer.token_loss %max, %sum, %picked : (tensor<4x32xf32>, tensor<4x32xf32>, tensor<4x32xf32>) -> tensor<4x32xf32>
     ```
   }];
   let arguments = (ins Transformer_Float:$max, Transformer_Float:$sum, Transformer_Float:$picked);
@@ -415,7 +415,7 @@ def Transformer_CountLabelsOp : Transformer_RuleOp<"count_labels", "b s -> ; sum
   let summary = "Number of labels that are counted: those that are not negative";
   let description = [{
     ```mlir
-    %n = transformer.count_labels %labels : tensor<4x32xi32> -> tensor<i64>
+    %n = transformer.count_labels %labels : (tensor<4x32xi32>) -> tensor<i64>
     ```
   }];
   let arguments = (ins Transformer_Integer:$labels);
@@ -429,7 +429,7 @@ def Transformer_MeanCountedOp : Transformer_RuleOp<"mean_counted", "b s, b s, ->
     Added over micro-batches and ranks it is the mean; with a count of 0 it is 0.
 
     ```mlir
-    %loss = transformer.mean_counted %losses, %labels, %count : tensor<4x32xf32>, tensor<4x32xi32>, tensor<i64> -> tensor<f32>
+    %loss = transformer.mean_counted %losses, %labels, %count : (tensor<4x32xf32>, tensor<4x32xi32>, tensor<i64>) -> tensor<f32>
     ```
   }];
   let arguments = (ins Transformer_Float:$losses, Transformer_Integer:$labels, Transformer_Count:$count);
@@ -445,7 +445,7 @@ def Transformer_LossGradOp : Transformer_RuleOp<"loss_grad",
     padding and where the count is 0.
 
     ```mlir
-    %d_logits = transformer.loss_grad %logits, %max, %sum, %labels, %count : tensor<4x32x251xf32>, tensor<4x32xf32>, tensor<4x32xi32>, tensor<i64>
+    %d_logits = transformer.loss_grad %logits, %max, %sum, %labels, %count : (tensor<4x32x251xf32>, tensor<4x32xf32>, tensor<4x32xf32>, tensor<4x32xi32>, tensor<i64>) -> tensor<4x32x251xf32>
     ```
   }];
   let arguments = (ins Transformer_Float:$logits, Transformer_Float:$max, Transformer_Float:$sum,

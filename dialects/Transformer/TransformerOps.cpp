@@ -171,5 +171,6 @@ YieldOp LoopOp::getYield() {
 }
 
 void LoopOp::getAsmBlockArgumentNames(Region &, OpAsmSetValueNameFn setName) {
-  setName(getIndex(), getOver() == "layer" ? "layer" : "i");
+  if (getBody().getNumArguments() > 0) // an op may be printed to be refused
+    setName(getIndex(), getOver() == "layer" ? "layer" : "i");
 }

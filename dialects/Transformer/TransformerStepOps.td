@@ -27,8 +27,9 @@ def Transformer_StateOp : Transformer_Op<"state", [Symbol]> {
     state that is no parameter has `of`.
 
     ```mlir
-    transformer.state @"model.layers.{}.mlp.up_proj.weight" parameter layers 6 : tensor<96x64xf32> {factors = "f d", file_order = array<i64: 0, 1>, file_shape = array<i64: 96, 64>, initializer = 2 : i32, initializer_std = 2.000000e-02 : f64, decay}
-    transformer.state @"model.layers.{}.mlp.up_proj.weight.gradient" gradient layers 6 of @"model.layers.{}.mlp.up_proj.weight" : tensor<96x64xf32>
+    transformer.state @"model.layers.{}.mlp.up_proj.weight" parameter layers 6 : tensor<96x64xf32> {decay, factors = "f d", file_order = array<i64: 0, 1>, file_shape = array<i64: 96, 64>, initializer = 2 : i32, initializer_std = 2.000000e-02 : f64}
+    transformer.state @"model.layers.{}.mlp.up_proj.weight.gradient_sum" gradient_sum layers 6 of @"model.layers.{}.mlp.up_proj.weight" : tensor<96x64xf32>
+    transformer.state @"model.layers.{}.mlp.up_proj.weight.gradient" gradient layers 6 of @"model.layers.{}.mlp.up_proj.weight" storage @"model.layers.{}.mlp.up_proj.weight.gradient_sum" : tensor<96x64xf32>
     ```
   }];
   let arguments = (ins SymbolNameAttr:$sym_name, Transformer_StateKind:$kind,
@@ -77,7 +78,7 @@ def Transformer_StoreOp : Transformer_StateAccessOp<"store", [MemoryEffects<[Mem
   let summary = "Gives a state a new value";
   let description = [{
     ```mlir
-    transformer.store %new to @"model.norm.weight" : tensor<64xf32>
+    transformer.store %new to @model.norm.weight : tensor<64xf32>
     ```
   }];
   let arguments = (ins Transformer_Tensor:$value, FlatSymbolRefAttr:$state, Optional<Index>:$index);
@@ -90,7 +91,7 @@ def Transformer_AccumulateOp : Transformer_StateAccessOp<"accumulate", [MemoryEf
     A partial sum is added to a partial sum over the same axes: (S3) sees to it.
 
     ```mlir
-    transformer.accumulate %d_w into @"model.norm.weight.gradient_sum" : tensor<64xf32>
+    transformer.accumulate %d_w into @model.norm.weight.gradient_sum : tensor<64xf32>
     ```
   }];
   let arguments = (ins Transformer_Tensor:$value, FlatSymbolRefAttr:$state, Optional<Index>:$index);
@@ -101,7 +102,7 @@ def Transformer_ZeroOp : Transformer_StateAccessOp<"zero", [MemoryEffects<[MemWr
   let summary = "Sets all instances of a state to zero";
   let description = [{
     ```mlir
-    transformer.zero @"model.norm.weight.gradient_sum"
+    transformer.zero @model.norm.weight.gradient_sum
     ```
   }];
   let arguments = (ins FlatSymbolRefAttr:$state);
@@ -142,7 +143,7 @@ def Transformer_LoopOp : Transformer_Op<"loop", [
     $over $count (`reversed` $reversed^)? (`carry` `(` $inits^ `)`)? attr-dict
     `:` functional-type($inits, $results) $body
   }];
-  let hasVerifier = 1;
+  let hasRegionVerifier = 1; // looks at the terminator, so ops inside come first
   let extraClassDeclaration = [{
     ::mlir::Value getIndex() { return getBody().front().getArgument(0); }
     ::mlir::Block::BlockArgListType getCarried() { return getBody().front().getArguments().drop_front(); }
@@ -213,7 +214,7 @@ def Transformer_ClipFactorOp : Transformer_RuleOp<"clip_factor", " -> , "> {
     1e-6)), or 1 where `max_norm` is not given.
 
     ```mlir
-    %norm, %factor = transformer.clip_factor %sum max_norm 1.000000e+00 : (tensor<f64>) -> (tensor<f32>, tensor<f32>)
+    %norm, %factor = transformer.clip_factor %sq max_norm 1.000000e+00 : (tensor<f64>) -> (tensor<f32>, tensor<f32>)
     ```
   }];
   let arguments = (ins RankedTensorOf<[F64]>:$sum, OptionalAttr<F64Attr>:$maxNorm);
@@ -238,7 +239,7 @@ def Transformer_AdamWOp : Transformer_UpdateOp<"adamw", "..., ..., ..., ..., , ,
     dimension.
 
     ```mlir
-    %w1, %m1, %v1 = transformer.adamw %w, %g, %m, %v, %rate, %c1, %c2, %factor {beta1 = 0.9 : f64, beta2 = 0.95 : f64, epsilon = 1.0e-8 : f64, weight_decay = 0.1 : f64} : (tensor<96x64xf32>, tensor<96x64xf32>, tensor<96x64xf32>, tensor<96x64xf32>, tensor<f32>, tensor<f32>, tensor<f32>, tensor<f32>) -> (tensor<96x64xf32>, tensor<96x64xf32>, tensor<96x64xf32>)
+    %w1, %m1, %v1 = transformer.adamw %w, %g, %m, %v, %rate, %c1, %c2, %factor {beta1 = 9.000000e-01 : f64, beta2 = 9.500000e-01 : f64, epsilon = 1.000000e-08 : f64, weight_decay = 1.000000e-01 : f64} : (tensor<96x64xf32>, tensor<96x64xf32>, tensor<96x64xf32>, tensor<96x64xf32>, tensor<f32>, tensor<f32>, tensor<f32>, tensor<f32>) -> (tensor<96x64xf32>, tensor<96x64xf32>, tensor<96x64xf32>)
     ```
   }];
   let arguments = (ins Transformer_Float:$parameter, Transformer_Float:$gradient, Transformer_Float:$m,
@@ -255,7 +256,7 @@ def Transformer_SgdOp : Transformer_UpdateOp<"sgd", "..., ..., , -> ..."> {
     dimension.
 
     ```mlir
-    %w1 = transformer.sgd %w, %g, %rate, %factor {weight_decay = 0.0 : f64} : (tensor<64xf32>, tensor<64xf32>, tensor<f32>, tensor<f32>) -> tensor<64xf32>
+    %w2 = transformer.sgd %w, %g, %rate, %factor {weight_decay = 0.000000e+00 : f64} : (tensor<96x64xf32>, tensor<96x64xf32>, tensor<f32>, tensor<f32>) -> tensor<96x64xf32>
     ```
   }];
   let arguments = (ins Transformer_Float:$parameter, Transformer_Float:$gradient, Transformer_Float:$rate,

@@ -139,10 +139,12 @@ LogicalResult ZeroOp::verifySymbolUses(SymbolTableCollection &symbols) {
 // Loops
 //===----------------------------------------------------------------------===//
 
-LogicalResult LoopOp::verify() {
+LogicalResult LoopOp::verifyRegions() {
   if (getOver() != "layer" && getOver() != "micro_batch") // C1
     return emitOpError() << "must be over \"layer\" or \"micro_batch\", got "
                          << getOverAttr();
+  if (!isa<YieldOp>(getBody().front().getTerminator())) // C2
+    return emitOpError() << "must end in a yield";
   YieldOp yield = getYield();
   size_t carried = getInits().size();
   bool indexed = getBody().getNumArguments() == carried + 1 &&

@@ -1,0 +1,83 @@
+// One case per constraint of the ops of the model. Those of factor rules are in
+// test/dialects/Dist/factor-rule-invalid.mlir.
+//
+// RUN: heddle-opt %s --split-input-file --verify-diagnostics
+
+func.func @contract_c1(%x: tensor<4x8xf32>, %w: tensor<16x8xf32>) {
+  // expected-error @below {{has letter 'e' in one list only; it must be in two of 'b d, f e -> b f'}}
+  %0 = transformer.contract "b d, f e -> b f" %x, %w : (tensor<4x8xf32>, tensor<16x8xf32>) -> tensor<4x16xf32>
+  return
+}
+
+// -----
+
+func.func @contract_c1(%x: tensor<8x8xf32>, %w: tensor<16x8xf32>) {
+  // expected-error @below {{has letter 'd' twice in 'd d'}}
+  %0 = transformer.contract "d d, f d -> f" %x, %w : (tensor<8x8xf32>, tensor<16x8xf32>) -> tensor<16xf32>
+  return
+}
+
+// -----
+
+func.func @add_types(%x: tensor<8xf32>, %y: tensor<8xf64>) {
+  // expected-error @below {{requires the same element type for all operands and results}}
+  %0 = transformer.add %x, %y : (tensor<8xf32>, tensor<8xf64>) -> tensor<8xf32>
+  return
+}
+
+// -----
+
+func.func @rope_c1(%x: tensor<4x8x2x5xf32>, %positions: tensor<4x8xi32>) {
+  // expected-error @below {{needs an even head size, got 5}}
+  %0 = transformer.rope %x, %positions theta 1.000000e+04 : (tensor<4x8x2x5xf32>, tensor<4x8xi32>) -> tensor<4x8x2x5xf32>
+  return
+}
+
+// -----
+
+func.func @rope_c2(%x: tensor<4x8x2x6xf32>, %positions: tensor<4x8xi32>) {
+  // expected-error @below {{needs a theta above 0, got 0.000000e+00 : f64}}
+  %0 = transformer.rope %x, %positions theta 0.000000e+00 : (tensor<4x8x2x6xf32>, tensor<4x8xi32>) -> tensor<4x8x2x6xf32>
+  return
+}
+
+// -----
+
+func.func @attention_window(%q: tensor<4x8x2x2x16xf32>, %k: tensor<4x8x2x16xf32>, %p: tensor<4x8xi32>) {
+  // expected-error @below {{attribute 'window' failed to satisfy constraint}}
+  %0, %1 = transformer.attention %q, %k, %k, %p, %p, %p, %p scale 2.500000e-01 window -1 : (tensor<4x8x2x2x16xf32>, tensor<4x8x2x16xf32>, tensor<4x8x2x16xf32>, tensor<4x8xi32>, tensor<4x8xi32>, tensor<4x8xi32>, tensor<4x8xi32>) -> (tensor<4x8x2x2x16xf32>, tensor<4x8x2x2xf32>)
+  return
+}
+
+// -----
+
+func.func @split_tensors_c1(%x: tensor<3x4xf32>) {
+  // expected-error @below {{has 2 parts, but the whole is 'tensor<3x4xf32>'}}
+  %0, %1 = transformer.split_tensors %x : (tensor<3x4xf32>) -> (tensor<4xf32>, tensor<4xf32>)
+  return
+}
+
+// -----
+
+// A further dimension of a part has size 1.
+func.func @split_tensors_f1(%x: tensor<2x4xf32>) {
+  // expected-error @below {{factor 'o0' has size 4, but dim 0 of result 0 has size 2}}
+  %0, %1 = transformer.split_tensors %x : (tensor<2x4xf32>) -> (tensor<2x2xf32>, tensor<4xf32>)
+  return
+}
+
+// -----
+
+func.func @split_tensors_scalar(%x: tensor<f32>) {
+  // expected-error @below {{a tensor of rank 0 where the rule has 'p'}}
+  %0 = transformer.split_tensors %x : (tensor<f32>) -> tensor<f32>
+  return
+}
+
+// -----
+
+func.func @stack_tensors_c1(%x: tensor<4xf32>) {
+  // expected-error @below {{has 2 parts, but the whole is 'tensor<3x4xf32>'}}
+  %0 = transformer.stack_tensors %x, %x : (tensor<4xf32>, tensor<4xf32>) -> tensor<3x4xf32>
+  return
+}

@@ -1,0 +1,396 @@
+// Every op of the dialect, in the form in which it is printed, survives being
+// printed and read again; so do the examples of the reference.
+//
+// RUN: heddle-opt %s | heddle-opt | FileCheck %s
+
+// CHECK-LABEL: func.func @contract(
+// CHECK-NEXT:    {{.*}} = transformer.contract "b s d, g r k d -> b s g r k" {{%[^ ,:)]+}}, {{%[^ ,:)]+}} : (tensor<4x32x64xf32>, tensor<2x2x16x64xf32>) -> tensor<4x32x2x2x16xf32>
+func.func @contract(%n1: tensor<4x32x64xf32>, %wq: tensor<2x2x16x64xf32>) {
+  %q = transformer.contract "b s d, g r k d -> b s g r k" %n1, %wq : (tensor<4x32x64xf32>, tensor<2x2x16x64xf32>) -> tensor<4x32x2x2x16xf32>
+  return
+}
+
+// CHECK-LABEL: func.func @add(
+// CHECK-NEXT:    {{.*}} = transformer.add {{%[^ ,:)]+}}, {{%[^ ,:)]+}} : (tensor<4x32x64xf32>, tensor<4x32x64xf32>) -> tensor<4x32x64xf32>
+func.func @add(%x: tensor<4x32x64xf32>, %delta: tensor<4x32x64xf32>) {
+  %x1 = transformer.add %x, %delta : (tensor<4x32x64xf32>, tensor<4x32x64xf32>) -> tensor<4x32x64xf32>
+  return
+}
+
+// CHECK-LABEL: func.func @bias_add(
+// CHECK-NEXT:    {{.*}} = transformer.bias_add {{%[^ ,:)]+}}, {{%[^ ,:)]+}} : (tensor<4x32x2x16xf32>, tensor<2x16xf32>) -> tensor<4x32x2x16xf32>
+func.func @bias_add(%k: tensor<4x32x2x16xf32>, %bk: tensor<2x16xf32>) {
+  %qb = transformer.bias_add %k, %bk : (tensor<4x32x2x16xf32>, tensor<2x16xf32>) -> tensor<4x32x2x16xf32>
+  return
+}
+
+// CHECK-LABEL: func.func @sum_leading(
+// CHECK-NEXT:    {{.*}} = transformer.sum_leading {{%[^ ,:)]+}} : (tensor<4x32x2x16xf32>) -> tensor<2x16xf32>
+func.func @sum_leading(%d_k: tensor<4x32x2x16xf32>) {
+  %d_bk = transformer.sum_leading %d_k : (tensor<4x32x2x16xf32>) -> tensor<2x16xf32>
+  return
+}
+
+// CHECK-LABEL: func.func @zeros_like(
+// CHECK-NEXT:    {{.*}} = transformer.zeros_like {{%[^ ,:)]+}} : (tensor<4x32x64xf32>) -> tensor<4x32x64xf32>
+func.func @zeros_like(%x: tensor<4x32x64xf32>) {
+  %zeros = transformer.zeros_like %x : (tensor<4x32x64xf32>) -> tensor<4x32x64xf32>
+  return
+}
+
+// CHECK-LABEL: func.func @activation(
+// CHECK-NEXT:    {{.*}} = transformer.activation gelu_tanh {{%[^ ,:)]+}} : (tensor<4x32x96xf32>) -> tensor<4x32x96xf32>
+func.func @activation(%h: tensor<4x32x96xf32>) {
+  %m = transformer.activation gelu_tanh %h : (tensor<4x32x96xf32>) -> tensor<4x32x96xf32>
+  return
+}
+
+// CHECK-LABEL: func.func @activation_grad(
+// CHECK-NEXT:    {{.*}} = transformer.activation_grad gelu_tanh {{%[^ ,:)]+}}, {{%[^ ,:)]+}} : (tensor<4x32x96xf32>, tensor<4x32x96xf32>) -> tensor<4x32x96xf32>
+func.func @activation_grad(%d_m: tensor<4x32x96xf32>, %h: tensor<4x32x96xf32>) {
+  %d_h = transformer.activation_grad gelu_tanh %d_m, %h : (tensor<4x32x96xf32>, tensor<4x32x96xf32>) -> tensor<4x32x96xf32>
+  return
+}
+
+// CHECK-LABEL: func.func @gated(
+// CHECK-NEXT:    {{.*}} = transformer.gated silu {{%[^ ,:)]+}}, {{%[^ ,:)]+}} : (tensor<4x32x96xf32>, tensor<4x32x96xf32>) -> tensor<4x32x96xf32>
+func.func @gated(%gate: tensor<4x32x96xf32>, %up: tensor<4x32x96xf32>) {
+  %gm = transformer.gated silu %gate, %up : (tensor<4x32x96xf32>, tensor<4x32x96xf32>) -> tensor<4x32x96xf32>
+  return
+}
+
+// CHECK-LABEL: func.func @gated_grad(
+// CHECK-NEXT:    {{.*}} = transformer.gated_grad silu {{%[^ ,:)]+}}, {{%[^ ,:)]+}}, {{%[^ ,:)]+}} : (tensor<4x32x96xf32>, tensor<4x32x96xf32>, tensor<4x32x96xf32>) -> (tensor<4x32x96xf32>, tensor<4x32x96xf32>)
+func.func @gated_grad(%d_m: tensor<4x32x96xf32>, %gate: tensor<4x32x96xf32>, %up: tensor<4x32x96xf32>) {
+  %d_gate, %d_up = transformer.gated_grad silu %d_m, %gate, %up : (tensor<4x32x96xf32>, tensor<4x32x96xf32>, tensor<4x32x96xf32>) -> (tensor<4x32x96xf32>, tensor<4x32x96xf32>)
+  return
+}
+
+// CHECK-LABEL: func.func @rms_norm(
+// CHECK-NEXT:    {{.*}} = transformer.rms_norm {{%[^ ,:)]+}}, {{%[^ ,:)]+}} epsilon 1.000000e-05 : (tensor<4x32x64xf32>, tensor<64xf32>) -> (tensor<4x32x64xf32>, tensor<4x32xf32>)
+func.func @rms_norm(%x: tensor<4x32x64xf32>, %g1: tensor<64xf32>) {
+  %n1, %rstd1 = transformer.rms_norm %x, %g1 epsilon 1.000000e-05 : (tensor<4x32x64xf32>, tensor<64xf32>) -> (tensor<4x32x64xf32>, tensor<4x32xf32>)
+  return
+}
+
+// CHECK-LABEL: func.func @rms_norm_grad(
+// CHECK-NEXT:    {{.*}} = transformer.rms_norm_grad {{%[^ ,:)]+}}, {{%[^ ,:)]+}}, {{%[^ ,:)]+}}, {{%[^ ,:)]+}} : (tensor<4x32x64xf32>, tensor<4x32x64xf32>, tensor<64xf32>, tensor<4x32xf32>) -> (tensor<4x32x64xf32>, tensor<64xf32>)
+func.func @rms_norm_grad(%d_n1: tensor<4x32x64xf32>, %x: tensor<4x32x64xf32>, %g1: tensor<64xf32>, %rstd1: tensor<4x32xf32>) {
+  %d_x, %d_g1 = transformer.rms_norm_grad %d_n1, %x, %g1, %rstd1 : (tensor<4x32x64xf32>, tensor<4x32x64xf32>, tensor<64xf32>, tensor<4x32xf32>) -> (tensor<4x32x64xf32>, tensor<64xf32>)
+  return
+}
+
+// CHECK-LABEL: func.func @layer_norm(
+// CHECK-NEXT:    {{.*}} = transformer.layer_norm {{%[^ ,:)]+}}, {{%[^ ,:)]+}}, {{%[^ ,:)]+}} epsilon 1.000000e-05 : (tensor<4x32x64xf32>, tensor<64xf32>, tensor<64xf32>) -> (tensor<4x32x64xf32>, tensor<4x32xf32>, tensor<4x32xf32>)
+func.func @layer_norm(%x: tensor<4x32x64xf32>, %g2: tensor<64xf32>, %h2: tensor<64xf32>) {
+  %n2, %mean2, %rstd2 = transformer.layer_norm %x, %g2, %h2 epsilon 1.000000e-05 : (tensor<4x32x64xf32>, tensor<64xf32>, tensor<64xf32>) -> (tensor<4x32x64xf32>, tensor<4x32xf32>, tensor<4x32xf32>)
+  return
+}
+
+// CHECK-LABEL: func.func @layer_norm_grad(
+// CHECK-NEXT:    {{.*}} = transformer.layer_norm_grad {{%[^ ,:)]+}}, {{%[^ ,:)]+}}, {{%[^ ,:)]+}}, {{%[^ ,:)]+}}, {{%[^ ,:)]+}} : (tensor<4x32x64xf32>, tensor<4x32x64xf32>, tensor<64xf32>, tensor<4x32xf32>, tensor<4x32xf32>) -> (tensor<4x32x64xf32>, tensor<64xf32>, tensor<64xf32>)
+func.func @layer_norm_grad(%d_n2: tensor<4x32x64xf32>, %x: tensor<4x32x64xf32>, %g2: tensor<64xf32>, %mean2: tensor<4x32xf32>, %rstd2: tensor<4x32xf32>) {
+  %d_x2, %d_g2, %d_h2 = transformer.layer_norm_grad %d_n2, %x, %g2, %mean2, %rstd2 : (tensor<4x32x64xf32>, tensor<4x32x64xf32>, tensor<64xf32>, tensor<4x32xf32>, tensor<4x32xf32>) -> (tensor<4x32x64xf32>, tensor<64xf32>, tensor<64xf32>)
+  return
+}
+
+// CHECK-LABEL: func.func @rope(
+// CHECK-NEXT:    {{.*}} = transformer.rope {{%[^ ,:)]+}}, {{%[^ ,:)]+}} theta 1.000000e+04 : (tensor<4x32x2x2x16xf32>, tensor<4x32xi32>) -> tensor<4x32x2x2x16xf32>
+func.func @rope(%q: tensor<4x32x2x2x16xf32>, %positions: tensor<4x32xi32>) {
+  %qr = transformer.rope %q, %positions theta 1.000000e+04 : (tensor<4x32x2x2x16xf32>, tensor<4x32xi32>) -> tensor<4x32x2x2x16xf32>
+  return
+}
+
+// CHECK-LABEL: func.func @attention(
+// CHECK-NEXT:    {{.*}} = transformer.attention {{%[^ ,:)]+}}, {{%[^ ,:)]+}}, {{%[^ ,:)]+}}, {{%[^ ,:)]+}}, {{%[^ ,:)]+}}, {{%[^ ,:)]+}}, {{%[^ ,:)]+}} scale 2.500000e-01 window 16 : (tensor<4x32x2x2x16xf32>, tensor<4x32x2x16xf32>, tensor<4x32x2x16xf32>, tensor<4x32xi32>, tensor<4x32xi32>, tensor<4x32xi32>, tensor<4x32xi32>) -> (tensor<4x32x2x2x16xf32>, tensor<4x32x2x2xf32>)
+func.func @attention(%qr: tensor<4x32x2x2x16xf32>, %kr: tensor<4x32x2x16xf32>, %v: tensor<4x32x2x16xf32>, %positions: tensor<4x32xi32>, %documents: tensor<4x32xi32>) {
+  %o, %lse = transformer.attention %qr, %kr, %v, %positions, %positions, %documents, %documents scale 2.500000e-01 window 16 : (tensor<4x32x2x2x16xf32>, tensor<4x32x2x16xf32>, tensor<4x32x2x16xf32>, tensor<4x32xi32>, tensor<4x32xi32>, tensor<4x32xi32>, tensor<4x32xi32>) -> (tensor<4x32x2x2x16xf32>, tensor<4x32x2x2xf32>)
+  return
+}
+
+// CHECK-LABEL: func.func @attention_grad(
+// CHECK-NEXT:    {{.*}} = transformer.attention_grad {{%[^ ,:)]+}}, {{%[^ ,:)]+}}, {{%[^ ,:)]+}}, {{%[^ ,:)]+}}, {{%[^ ,:)]+}}, {{%[^ ,:)]+}}, {{%[^ ,:)]+}}, {{%[^ ,:)]+}}, {{%[^ ,:)]+}}, {{%[^ ,:)]+}} scale 2.500000e-01 window 16 : (tensor<4x32x2x2x16xf32>, tensor<4x32x2x2x16xf32>, tensor<4x32x2x16xf32>, tensor<4x32x2x16xf32>, tensor<4x32x2x2x16xf32>, tensor<4x32x2x2xf32>, tensor<4x32xi32>, tensor<4x32xi32>, tensor<4x32xi32>, tensor<4x32xi32>) -> (tensor<4x32x2x2x16xf32>, tensor<4x32x2x16xf32>, tensor<4x32x2x16xf32>)
+func.func @attention_grad(%d_o: tensor<4x32x2x2x16xf32>, %qr: tensor<4x32x2x2x16xf32>, %kr: tensor<4x32x2x16xf32>, %v: tensor<4x32x2x16xf32>, %o: tensor<4x32x2x2x16xf32>, %lse: tensor<4x32x2x2xf32>, %positions: tensor<4x32xi32>, %documents: tensor<4x32xi32>) {
+  %d_qr, %d_kr, %d_v = transformer.attention_grad %d_o, %qr, %kr, %v, %o, %lse, %positions, %positions, %documents, %documents scale 2.500000e-01 window 16 : (tensor<4x32x2x2x16xf32>, tensor<4x32x2x2x16xf32>, tensor<4x32x2x16xf32>, tensor<4x32x2x16xf32>, tensor<4x32x2x2x16xf32>, tensor<4x32x2x2xf32>, tensor<4x32xi32>, tensor<4x32xi32>, tensor<4x32xi32>, tensor<4x32xi32>) -> (tensor<4x32x2x2x16xf32>, tensor<4x32x2x16xf32>, tensor<4x32x2x16xf32>)
+  return
+}
+
+// CHECK-LABEL: func.func @embedding(
+// CHECK-NEXT:    {{.*}} = transformer.embedding {{%[^ ,:)]+}}, {{%[^ ,:)]+}} : (tensor<4x32xi32>, tensor<251x64xf32>) -> tensor<4x32x64xf32>
+func.func @embedding(%tokens: tensor<4x32xi32>, %table: tensor<251x64xf32>) {
+  %e = transformer.embedding %tokens, %table : (tensor<4x32xi32>, tensor<251x64xf32>) -> tensor<4x32x64xf32>
+  return
+}
+
+// CHECK-LABEL: func.func @embedding_grad(
+// CHECK-NEXT:    {{.*}} = transformer.embedding_grad {{%[^ ,:)]+}}, {{%[^ ,:)]+}}, {{%[^ ,:)]+}} : (tensor<4x32xi32>, tensor<4x32x64xf32>, tensor<251x64xf32>) -> tensor<251x64xf32>
+func.func @embedding_grad(%tokens: tensor<4x32xi32>, %d_e: tensor<4x32x64xf32>, %table: tensor<251x64xf32>) {
+  %d_table = transformer.embedding_grad %tokens, %d_e, %table : (tensor<4x32xi32>, tensor<4x32x64xf32>, tensor<251x64xf32>) -> tensor<251x64xf32>
+  return
+}
+
+// CHECK-LABEL: func.func @row_max(
+// CHECK-NEXT:    {{.*}} = transformer.row_max {{%[^ ,:)]+}} : (tensor<4x32x251xf32>) -> tensor<4x32xf32>
+func.func @row_max(%logits: tensor<4x32x251xf32>) {
+  %max = transformer.row_max %logits : (tensor<4x32x251xf32>) -> tensor<4x32xf32>
+  return
+}
+
+// CHECK-LABEL: func.func @row_sum_exp(
+// CHECK-NEXT:    {{.*}} = transformer.row_sum_exp {{%[^ ,:)]+}}, {{%[^ ,:)]+}} : (tensor<4x32x251xf32>, tensor<4x32xf32>) -> tensor<4x32xf32>
+func.func @row_sum_exp(%logits: tensor<4x32x251xf32>, %max: tensor<4x32xf32>) {
+  %sum = transformer.row_sum_exp %logits, %max : (tensor<4x32x251xf32>, tensor<4x32xf32>) -> tensor<4x32xf32>
+  return
+}
+
+// CHECK-LABEL: func.func @pick(
+// CHECK-NEXT:    {{.*}} = transformer.pick {{%[^ ,:)]+}}, {{%[^ ,:)]+}} : (tensor<4x32x251xf32>, tensor<4x32xi32>) -> tensor<4x32xf32>
+func.func @pick(%logits: tensor<4x32x251xf32>, %labels: tensor<4x32xi32>) {
+  %picked = transformer.pick %logits, %labels : (tensor<4x32x251xf32>, tensor<4x32xi32>) -> tensor<4x32xf32>
+  return
+}
+
+// CHECK-LABEL: func.func @token_loss(
+// CHECK-NEXT:    {{.*}} = transformer.token_loss {{%[^ ,:)]+}}, {{%[^ ,:)]+}}, {{%[^ ,:)]+}} : (tensor<4x32xf32>, tensor<4x32xf32>, tensor<4x32xf32>) -> tensor<4x32xf32>
+func.func @token_loss(%max: tensor<4x32xf32>, %sum: tensor<4x32xf32>, %picked: tensor<4x32xf32>) {
+  %losses = transformer.token_loss %max, %sum, %picked : (tensor<4x32xf32>, tensor<4x32xf32>, tensor<4x32xf32>) -> tensor<4x32xf32>
+  return
+}
+
+// CHECK-LABEL: func.func @count_labels(
+// CHECK-NEXT:    {{.*}} = transformer.count_labels {{%[^ ,:)]+}} : (tensor<4x32xi32>) -> tensor<i64>
+func.func @count_labels(%labels: tensor<4x32xi32>) {
+  %n = transformer.count_labels %labels : (tensor<4x32xi32>) -> tensor<i64>
+  return
+}
+
+// CHECK-LABEL: func.func @mean_counted(
+// CHECK-NEXT:    {{.*}} = transformer.mean_counted {{%[^ ,:)]+}}, {{%[^ ,:)]+}}, {{%[^ ,:)]+}} : (tensor<4x32xf32>, tensor<4x32xi32>, tensor<i64>) -> tensor<f32>
+func.func @mean_counted(%losses: tensor<4x32xf32>, %labels: tensor<4x32xi32>, %count: tensor<i64>) {
+  %loss = transformer.mean_counted %losses, %labels, %count : (tensor<4x32xf32>, tensor<4x32xi32>, tensor<i64>) -> tensor<f32>
+  return
+}
+
+// CHECK-LABEL: func.func @loss_grad(
+// CHECK-NEXT:    {{.*}} = transformer.loss_grad {{%[^ ,:)]+}}, {{%[^ ,:)]+}}, {{%[^ ,:)]+}}, {{%[^ ,:)]+}}, {{%[^ ,:)]+}} : (tensor<4x32x251xf32>, tensor<4x32xf32>, tensor<4x32xf32>, tensor<4x32xi32>, tensor<i64>) -> tensor<4x32x251xf32>
+func.func @loss_grad(%logits: tensor<4x32x251xf32>, %max: tensor<4x32xf32>, %sum: tensor<4x32xf32>, %labels: tensor<4x32xi32>, %count: tensor<i64>) {
+  %d_logits = transformer.loss_grad %logits, %max, %sum, %labels, %count : (tensor<4x32x251xf32>, tensor<4x32xf32>, tensor<4x32xf32>, tensor<4x32xi32>, tensor<i64>) -> tensor<4x32x251xf32>
+  return
+}
+
+// CHECK-LABEL: func.func @sum_squares(
+// CHECK-NEXT:    {{.*}} = transformer.sum_squares {{%[^ ,:)]+}} : (tensor<96x64xf32>) -> tensor<f64>
+func.func @sum_squares(%g: tensor<96x64xf32>) {
+  %sq = transformer.sum_squares %g : (tensor<96x64xf32>) -> tensor<f64>
+  return
+}
+
+// CHECK-LABEL: func.func @clip_factor(
+// CHECK-NEXT:    {{.*}} = transformer.clip_factor {{%[^ ,:)]+}} max_norm 1.000000e+00 : (tensor<f64>) -> (tensor<f32>, tensor<f32>)
+func.func @clip_factor(%sq: tensor<f64>) {
+  %norm, %factor = transformer.clip_factor %sq max_norm 1.000000e+00 : (tensor<f64>) -> (tensor<f32>, tensor<f32>)
+  return
+}
+
+// CHECK-LABEL: func.func @adamw(
+// CHECK-NEXT:    {{.*}} = 1.000000e-01 : f64} : (tensor<96x64xf32>, tensor<96x64xf32>, tensor<96x64xf32>, tensor<96x64xf32>, tensor<f32>, tensor<f32>, tensor<f32>, tensor<f32>) -> (tensor<96x64xf32>, tensor<96x64xf32>, tensor<96x64xf32>)
+func.func @adamw(%w: tensor<96x64xf32>, %g: tensor<96x64xf32>, %m: tensor<96x64xf32>, %v: tensor<96x64xf32>, %rate: tensor<f32>, %c1: tensor<f32>, %c2: tensor<f32>, %factor: tensor<f32>) {
+  %w1, %m1, %v1 = transformer.adamw %w, %g, %m, %v, %rate, %c1, %c2, %factor {beta1 = 9.000000e-01 : f64, beta2 = 9.500000e-01 : f64, epsilon = 1.000000e-08 : f64, weight_decay = 1.000000e-01 : f64} : (tensor<96x64xf32>, tensor<96x64xf32>, tensor<96x64xf32>, tensor<96x64xf32>, tensor<f32>, tensor<f32>, tensor<f32>, tensor<f32>) -> (tensor<96x64xf32>, tensor<96x64xf32>, tensor<96x64xf32>)
+  return
+}
+
+// CHECK-LABEL: func.func @sgd(
+// CHECK-NEXT:    {{.*}} = 0.000000e+00 : f64} : (tensor<96x64xf32>, tensor<96x64xf32>, tensor<f32>, tensor<f32>) -> tensor<96x64xf32>
+func.func @sgd(%w: tensor<96x64xf32>, %g: tensor<96x64xf32>, %rate: tensor<f32>, %factor: tensor<f32>) {
+  %w2 = transformer.sgd %w, %g, %rate, %factor {weight_decay = 0.000000e+00 : f64} : (tensor<96x64xf32>, tensor<96x64xf32>, tensor<f32>, tensor<f32>) -> tensor<96x64xf32>
+  return
+}
+
+// CHECK-LABEL: func.func @split_tensors(
+// CHECK-NEXT:    {{.*}} = transformer.split_tensors {{%[^ ,:)]+}} : (tensor<2x4x16x64xf32>) -> (tensor<4x1x16x64xf32>, tensor<4x16x64xf32>)
+func.func @split_tensors(%wqk: tensor<2x4x16x64xf32>) {
+  %wq, %wk = transformer.split_tensors %wqk : (tensor<2x4x16x64xf32>) -> (tensor<4x1x16x64xf32>, tensor<4x16x64xf32>)
+  return
+}
+
+// CHECK-LABEL: func.func @stack_tensors(
+// CHECK-NEXT:    {{.*}} = transformer.stack_tensors {{%[^ ,:)]+}}, {{%[^ ,:)]+}} : (tensor<4x1x16x64xf32>, tensor<4x16x64xf32>) -> tensor<2x4x16x64xf32>
+func.func @stack_tensors(%d_wq: tensor<4x1x16x64xf32>, %d_wk: tensor<4x16x64xf32>) {
+  %d_wqk = transformer.stack_tensors %d_wq, %d_wk : (tensor<4x1x16x64xf32>, tensor<4x16x64xf32>) -> tensor<2x4x16x64xf32>
+  return
+}
+
+// CHECK-LABEL: func.func @rope_scaled(
+// CHECK-NEXT:    {{.*}} = 8192> inverse : (tensor<4x32x2x2x16xf32>, tensor<4x32xi32>) -> tensor<4x32x2x2x16xf32>
+func.func @rope_scaled(%q: tensor<4x32x2x2x16xf32>, %positions: tensor<4x32xi32>) {
+  %qr = transformer.rope %q, %positions theta 5.000000e+05 scaling <factor = 8.000000e+00 : f64, lowFrequencyFactor = 1.000000e+00 : f64, highFrequencyFactor = 4.000000e+00 : f64, originalContext = 8192> inverse : (tensor<4x32x2x2x16xf32>, tensor<4x32xi32>) -> tensor<4x32x2x2x16xf32>
+  return
+}
+
+// CHECK-LABEL: func.func @attention_without_window(
+// CHECK-NEXT:    {{.*}} = transformer.attention {{%[^ ,:)]+}}, {{%[^ ,:)]+}}, {{%[^ ,:)]+}}, {{%[^ ,:)]+}}, {{%[^ ,:)]+}}, {{%[^ ,:)]+}}, {{%[^ ,:)]+}} scale 2.500000e-01 : (tensor<4x32x2x2x16xf32>, tensor<4x32x2x16xf32>, tensor<4x32x2x16xf32>, tensor<4x32xi32>, tensor<4x32xi32>, tensor<4x32xi32>, tensor<4x32xi32>) -> (tensor<4x32x2x2x16xf32>, tensor<4x32x2x2xf32>)
+func.func @attention_without_window(%qr: tensor<4x32x2x2x16xf32>, %kr: tensor<4x32x2x16xf32>, %v: tensor<4x32x2x16xf32>, %positions: tensor<4x32xi32>, %documents: tensor<4x32xi32>) {
+  %o, %lse = transformer.attention %qr, %kr, %v, %positions, %positions, %documents, %documents scale 2.500000e-01 : (tensor<4x32x2x2x16xf32>, tensor<4x32x2x16xf32>, tensor<4x32x2x16xf32>, tensor<4x32xi32>, tensor<4x32xi32>, tensor<4x32xi32>, tensor<4x32xi32>) -> (tensor<4x32x2x2x16xf32>, tensor<4x32x2x2xf32>)
+  return
+}
+
+// CHECK-LABEL: func.func @clip_factor_without_limit(
+// CHECK-NEXT:    {{.*}} = transformer.clip_factor {{%[^ ,:)]+}} : (tensor<f64>) -> (tensor<f32>, tensor<f32>)
+func.func @clip_factor_without_limit(%sq: tensor<f64>) {
+  %norm, %factor = transformer.clip_factor %sq : (tensor<f64>) -> (tensor<f32>, tensor<f32>)
+  return
+}
+
+// CHECK-LABEL: func.func @activation_silu(
+// CHECK-NEXT:    {{.*}} = transformer.activation silu {{%[^ ,:)]+}} : (tensor<4x32x96xf32>) -> tensor<4x32x96xf32>
+func.func @activation_silu(%h: tensor<4x32x96xf32>) {
+  %m = transformer.activation silu %h : (tensor<4x32x96xf32>) -> tensor<4x32x96xf32>
+  return
+}
+
+// CHECK-LABEL: func.func @activation_gelu_erf(
+// CHECK-NEXT:    {{.*}} = transformer.activation gelu_erf {{%[^ ,:)]+}} : (tensor<4x32x96xf32>) -> tensor<4x32x96xf32>
+func.func @activation_gelu_erf(%h: tensor<4x32x96xf32>) {
+  %m = transformer.activation gelu_erf %h : (tensor<4x32x96xf32>) -> tensor<4x32x96xf32>
+  return
+}
+
+// CHECK-LABEL: func.func @activation_relu(
+// CHECK-NEXT:    {{.*}} = transformer.activation relu {{%[^ ,:)]+}} : (tensor<4x32x96xf32>) -> tensor<4x32x96xf32>
+func.func @activation_relu(%h: tensor<4x32x96xf32>) {
+  %m = transformer.activation relu %h : (tensor<4x32x96xf32>) -> tensor<4x32x96xf32>
+  return
+}
+
+// A rank that holds a part of the vocabulary says which.
+//
+#pod = #dist.mesh<["dp" = 2, "tp" = 4]>
+
+// CHECK-LABEL: func.func @embedding_of_a_part(
+// CHECK-NEXT:    {{.*}} = transformer.embedding {{%[^ ,:)]+}}, {{%[^ ,:)]+}} shard <#mesh, ["tp"], 251> : (tensor<4x32xi32>, tensor<251x64xf32>) -> tensor<4x32x64xf32>
+func.func @embedding_of_a_part(%tokens: tensor<4x32xi32>, %table: tensor<251x64xf32>) {
+  %e = transformer.embedding %tokens, %table shard <#pod, ["tp"], 251> : (tensor<4x32xi32>, tensor<251x64xf32>) -> tensor<4x32x64xf32>
+  return
+}
+
+// CHECK-LABEL: func.func @embedding_grad_of_a_part(
+// CHECK-NEXT:    {{.*}} = transformer.embedding_grad {{%[^ ,:)]+}}, {{%[^ ,:)]+}}, {{%[^ ,:)]+}} shard <#mesh, ["tp"], 251> : (tensor<4x32xi32>, tensor<4x32x64xf32>, tensor<251x64xf32>) -> tensor<251x64xf32>
+func.func @embedding_grad_of_a_part(%tokens: tensor<4x32xi32>, %d_e: tensor<4x32x64xf32>, %table: tensor<251x64xf32>) {
+  %d_table = transformer.embedding_grad %tokens, %d_e, %table shard <#pod, ["tp"], 251> : (tensor<4x32xi32>, tensor<4x32x64xf32>, tensor<251x64xf32>) -> tensor<251x64xf32>
+  return
+}
+
+// CHECK-LABEL: func.func @row_max_of_a_part(
+// CHECK-NEXT:    {{.*}} = transformer.row_max {{%[^ ,:)]+}} shard <#mesh, ["tp"], 251> : (tensor<4x32x251xf32>) -> tensor<4x32xf32>
+func.func @row_max_of_a_part(%logits: tensor<4x32x251xf32>) {
+  %max = transformer.row_max %logits shard <#pod, ["tp"], 251> : (tensor<4x32x251xf32>) -> tensor<4x32xf32>
+  return
+}
+
+// CHECK-LABEL: func.func @row_sum_exp_of_a_part(
+// CHECK-NEXT:    {{.*}} = transformer.row_sum_exp {{%[^ ,:)]+}}, {{%[^ ,:)]+}} shard <#mesh, ["tp"], 251> : (tensor<4x32x251xf32>, tensor<4x32xf32>) -> tensor<4x32xf32>
+func.func @row_sum_exp_of_a_part(%logits: tensor<4x32x251xf32>, %max: tensor<4x32xf32>) {
+  %sum = transformer.row_sum_exp %logits, %max shard <#pod, ["tp"], 251> : (tensor<4x32x251xf32>, tensor<4x32xf32>) -> tensor<4x32xf32>
+  return
+}
+
+// CHECK-LABEL: func.func @pick_of_a_part(
+// CHECK-NEXT:    {{.*}} = transformer.pick {{%[^ ,:)]+}}, {{%[^ ,:)]+}} shard <#mesh, ["tp"], 251> : (tensor<4x32x251xf32>, tensor<4x32xi32>) -> tensor<4x32xf32>
+func.func @pick_of_a_part(%logits: tensor<4x32x251xf32>, %labels: tensor<4x32xi32>) {
+  %picked = transformer.pick %logits, %labels shard <#pod, ["tp"], 251> : (tensor<4x32x251xf32>, tensor<4x32xi32>) -> tensor<4x32xf32>
+  return
+}
+
+// CHECK-LABEL: func.func @loss_grad_of_a_part(
+// CHECK-NEXT:    {{.*}} = transformer.loss_grad {{%[^ ,:)]+}}, {{%[^ ,:)]+}}, {{%[^ ,:)]+}}, {{%[^ ,:)]+}}, {{%[^ ,:)]+}} shard <#mesh, ["tp"], 251> : (tensor<4x32x251xf32>, tensor<4x32xf32>, tensor<4x32xf32>, tensor<4x32xi32>, tensor<i64>) -> tensor<4x32x251xf32>
+func.func @loss_grad_of_a_part(%logits: tensor<4x32x251xf32>, %max: tensor<4x32xf32>, %sum: tensor<4x32xf32>, %labels: tensor<4x32xi32>, %count: tensor<i64>) {
+  %d_logits = transformer.loss_grad %logits, %max, %sum, %labels, %count shard <#pod, ["tp"], 251> : (tensor<4x32x251xf32>, tensor<4x32xf32>, tensor<4x32xf32>, tensor<4x32xi32>, tensor<i64>) -> tensor<4x32x251xf32>
+  return
+}
+
+// CHECK: transformer.state @"model.layers.{}.mlp.up_proj.weight" parameter layers 6 : tensor<96x64xf32> {decay, factors = "f d", file_order = array<i64: 0, 1>, file_shape = array<i64: 96, 64>, initializer = 2 : i32, initializer_std = 2.000000e-02 : f64}
+transformer.state @"model.layers.{}.mlp.up_proj.weight" parameter layers 6 : tensor<96x64xf32> {decay, factors = "f d", file_order = array<i64: 0, 1>, file_shape = array<i64: 96, 64>, initializer = 2 : i32, initializer_std = 2.000000e-02 : f64}
+// CHECK: transformer.state @"model.layers.{}.mlp.up_proj.weight.gradient_sum" gradient_sum layers 6 of @"model.layers.{}.mlp.up_proj.weight" : tensor<96x64xf32>
+transformer.state @"model.layers.{}.mlp.up_proj.weight.gradient_sum" gradient_sum layers 6 of @"model.layers.{}.mlp.up_proj.weight" : tensor<96x64xf32>
+// CHECK: transformer.state @"model.layers.{}.mlp.up_proj.weight.gradient" gradient layers 6 of @"model.layers.{}.mlp.up_proj.weight" storage @"model.layers.{}.mlp.up_proj.weight.gradient_sum" : tensor<96x64xf32>
+transformer.state @"model.layers.{}.mlp.up_proj.weight.gradient" gradient layers 6 of @"model.layers.{}.mlp.up_proj.weight" storage @"model.layers.{}.mlp.up_proj.weight.gradient_sum" : tensor<96x64xf32>
+// CHECK: transformer.state @"model.layers.{}.mlp.up_proj.weight.adam_m" adam_m layers 6 of @"model.layers.{}.mlp.up_proj.weight" : tensor<96x64xf32>
+transformer.state @"model.layers.{}.mlp.up_proj.weight.adam_m" adam_m layers 6 of @"model.layers.{}.mlp.up_proj.weight" : tensor<96x64xf32>
+// CHECK: transformer.state @"model.layers.{}.mlp.up_proj.weight.adam_v" adam_v layers 6 of @"model.layers.{}.mlp.up_proj.weight" : tensor<96x64xf32>
+transformer.state @"model.layers.{}.mlp.up_proj.weight.adam_v" adam_v layers 6 of @"model.layers.{}.mlp.up_proj.weight" : tensor<96x64xf32>
+// CHECK: transformer.state @model.norm.weight parameter : tensor<64xf32> {initializer = 1 : i32}
+transformer.state @model.norm.weight parameter : tensor<64xf32> {initializer = 1 : i32}
+// CHECK: transformer.state @model.norm.bias parameter : tensor<64xf32> {initializer = 0 : i32}
+transformer.state @model.norm.bias parameter : tensor<64xf32> {initializer = 0 : i32}
+// CHECK: transformer.state @model.norm.weight.gradient_sum gradient_sum of @model.norm.weight : tensor<64xf32>
+transformer.state @model.norm.weight.gradient_sum gradient_sum of @model.norm.weight : tensor<64xf32>
+
+// CHECK-LABEL: func.func @states(
+func.func @states(%layer: index, %new: tensor<64xf32>, %d_w: tensor<64xf32>) {
+  // CHECK-NEXT: {{.*}} = transformer.load @"model.layers.{}.mlp.up_proj.weight" at {{%[^ ,:)]+}} : tensor<96x64xf32>
+  %w = transformer.load @"model.layers.{}.mlp.up_proj.weight" at %layer : tensor<96x64xf32>
+  // CHECK-NEXT: transformer.store {{%[^ ,:)]+}} to @model.norm.weight : tensor<64xf32>
+  transformer.store %new to @model.norm.weight : tensor<64xf32>
+  // CHECK-NEXT: transformer.accumulate {{%[^ ,:)]+}} into @model.norm.weight.gradient_sum : tensor<64xf32>
+  transformer.accumulate %d_w into @model.norm.weight.gradient_sum : tensor<64xf32>
+  // CHECK-NEXT: transformer.zero @model.norm.weight.gradient_sum
+  transformer.zero @model.norm.weight.gradient_sum
+  // CHECK-NEXT: {{.*}} = transformer.load @model.norm.weight : tensor<64xf32>
+  %norm = transformer.load @model.norm.weight : tensor<64xf32>
+  // CHECK-NEXT: transformer.store {{%[^ ,:)]+}} to @"model.layers.{}.mlp.up_proj.weight" at {{%[^ ,:)]+}} : tensor<96x64xf32>
+  transformer.store %w to @"model.layers.{}.mlp.up_proj.weight" at %layer : tensor<96x64xf32>
+  // CHECK-NEXT: transformer.accumulate {{%[^ ,:)]+}} into @"model.layers.{}.mlp.up_proj.weight.gradient_sum" at {{%[^ ,:)]+}} : tensor<96x64xf32>
+  transformer.accumulate %w into @"model.layers.{}.mlp.up_proj.weight.gradient_sum" at %layer : tensor<96x64xf32>
+  return
+}
+
+// CHECK-LABEL: func.func @loop(
+func.func @loop(%x: tensor<4x8xf32>) {
+  // CHECK-NEXT: %0:2 = transformer.loop "layer" 6 carry(%arg0) : (tensor<4x8xf32>) -> (tensor<4x8xf32>, !transformer.stack<6 x tensor<4x8xf32>>) {
+  // CHECK-NEXT: ^bb0(%layer: index, %arg1: tensor<4x8xf32>):
+  // CHECK-NEXT:   %1 = transformer.add %arg1, %arg1 : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+  // CHECK-NEXT:   transformer.yield %1 : tensor<4x8xf32> collect %arg1 : tensor<4x8xf32>
+  // CHECK-NEXT: }
+  %y, %all = transformer.loop "layer" 6 carry(%x) : (tensor<4x8xf32>) -> (tensor<4x8xf32>, !transformer.stack<6 x tensor<4x8xf32>>) {
+  ^bb0(%layer: index, %a: tensor<4x8xf32>):
+    %b = transformer.add %a, %a : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+    transformer.yield %b : tensor<4x8xf32> collect %a : tensor<4x8xf32>
+  }
+  return
+}
+
+// CHECK-LABEL: func.func @loop_without_values(
+func.func @loop_without_values(%tokens: !transformer.stack<2 x tensor<4x8xi32>>) {
+  // CHECK-NEXT: transformer.loop "micro_batch" 2 reversed : () -> () {
+  transformer.loop "micro_batch" 2 reversed : () -> () {
+  // CHECK-NEXT: ^bb0(%i: index):
+  ^bb0(%i: index):
+    // CHECK-NEXT: {{.*}} = transformer.get %arg0 at %i : <2 x tensor<4x8xi32>>
+    %t = transformer.get %tokens at %i : !transformer.stack<2 x tensor<4x8xi32>>
+    // CHECK-NEXT: transformer.yield
+    transformer.yield
+  }
+  return
+}
+
+// CHECK-LABEL: func.func @zeros(
+func.func @zeros() {
+  // CHECK-NEXT: {{.*}} = transformer.zeros : tensor<f32>
+  %sum = transformer.zeros : tensor<f32>
+  return
+}
+
+// CHECK-LABEL: func.func private @stack(
+// CHECK-SAME:    !transformer.stack<126 x tensor<4x32x64xf32>>
+!saved = !transformer.stack<126 x tensor<4x32x64xf32>>
+func.func private @stack(!saved)
+
+// Names are those that the attribute gives.
+//
+// CHECK-LABEL: func.func @names(
+// CHECK-NEXT:    %n1, %n1_rstd = transformer.rms_norm
+// CHECK-SAME:      {as = ["n1", "n1_rstd"]}
+func.func @names(%x: tensor<4x8xf32>, %w: tensor<8xf32>) {
+  %0, %1 = transformer.rms_norm %x, %w epsilon 1.000000e-05 {as = ["n1", "n1_rstd"]} : (tensor<4x8xf32>, tensor<8xf32>) -> (tensor<4x8xf32>, tensor<4xf32>)
+  return
+}
