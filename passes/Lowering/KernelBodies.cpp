@@ -20,11 +20,13 @@ using Values = SmallVector<Value>;
 //===----------------------------------------------------------------------===//
 
 Value BodyBuilder::constant(double value) {
-  return arith::ConstantOp::create(builder, location, builder.getF32FloatAttr(value));
+  return arith::ConstantOp::create(builder, location,
+                                   builder.getF32FloatAttr(value));
 }
 
 Value BodyBuilder::integer(int64_t value) {
-  return arith::ConstantOp::create(builder, location, builder.getI32IntegerAttr(value));
+  return arith::ConstantOp::create(builder, location,
+                                   builder.getI32IntegerAttr(value));
 }
 
 namespace {
@@ -37,16 +39,25 @@ struct Scalar {
 
 template <class OpType>
 Scalar make(Scalar a, Value b) {
-  return {a.body, OpType::create(a.body->builder, a.body->location, a.value, b)};
+  return {a.body,
+          OpType::create(a.body->builder, a.body->location, a.value, b)};
 }
 Scalar operator+(Scalar a, Scalar b) { return make<arith::AddFOp>(a, b); }
 Scalar operator-(Scalar a, Scalar b) { return make<arith::SubFOp>(a, b); }
 Scalar operator*(Scalar a, Scalar b) { return make<arith::MulFOp>(a, b); }
 Scalar operator/(Scalar a, Scalar b) { return make<arith::DivFOp>(a, b); }
-Scalar operator*(double a, Scalar b) { return Scalar{b.body, b.body->constant(a)} * b; }
-Scalar operator+(Scalar a, double b) { return a + Scalar{a.body, a.body->constant(b)}; }
-Scalar operator-(double a, Scalar b) { return Scalar{b.body, b.body->constant(a)} - b; }
-Scalar operator/(double a, Scalar b) { return Scalar{b.body, b.body->constant(a)} / b; }
+Scalar operator*(double a, Scalar b) {
+  return Scalar{b.body, b.body->constant(a)} * b;
+}
+Scalar operator+(Scalar a, double b) {
+  return a + Scalar{a.body, a.body->constant(b)};
+}
+Scalar operator-(double a, Scalar b) {
+  return Scalar{b.body, b.body->constant(a)} - b;
+}
+Scalar operator/(double a, Scalar b) {
+  return Scalar{b.body, b.body->constant(a)} / b;
+}
 
 template <class OpType>
 Scalar unary(Scalar a) {
@@ -60,10 +71,11 @@ Scalar erf(Scalar a) { return unary<math::ErfOp>(a); }
 Scalar negate(Scalar a) { return unary<arith::NegFOp>(a); }
 
 Scalar select(Value condition, Scalar a, Scalar b) {
-  return {a.body,
-          arith::SelectOp::create(a.body->builder, a.body->location, condition, a.value, b.value)};
+  return {a.body, arith::SelectOp::create(a.body->builder, a.body->location,
+                                          condition, a.value, b.value)};
 }
-Value compare(BodyBuilder &body, arith::CmpIPredicate predicate, Value a, Value b) {
+Value compare(BodyBuilder &body, arith::CmpIPredicate predicate, Value a,
+              Value b) {
   return arith::CmpIOp::create(body.builder, body.location, predicate, a, b);
 }
 } // namespace
@@ -71,17 +83,22 @@ Value compare(BodyBuilder &body, arith::CmpIPredicate predicate, Value a, Value 
 Values BodyBuilder::reduce(ArrayRef<Value> terms, bool maximum) {
   SmallVector<TypedAttr> identity(
       terms.size(),
-      builder.getF32FloatAttr(maximum ? -std::numeric_limits<float>::infinity() : 0.0f));
-  auto op = rt::ReduceOp::create(builder, location, ArrayRef<TypedAttr>(identity));
+      builder.getF32FloatAttr(maximum ? -std::numeric_limits<float>::infinity()
+                                      : 0.0f));
+  auto op =
+      rt::ReduceOp::create(builder, location, ArrayRef<TypedAttr>(identity));
   auto join = [&](Block &block, ValueRange left, ValueRange right) {
     OpBuilder inside = OpBuilder::atBlockEnd(&block);
     Values joined;
     for (auto [a, b] : llvm::zip(left, right))
-      joined.push_back(maximum ? arith::MaximumFOp::create(inside, location, a, b).getResult()
-                               : arith::AddFOp::create(inside, location, a, b).getResult());
+      joined.push_back(
+          maximum
+              ? arith::MaximumFOp::create(inside, location, a, b).getResult()
+              : arith::AddFOp::create(inside, location, a, b).getResult());
     rt::YieldOp::create(inside, location, joined);
   };
-  Block &accumulate = op.getAccumulate().front(), &combine = op.getCombine().front();
+  Block &accumulate = op.getAccumulate().front(),
+        &combine = op.getCombine().front();
   join(accumulate, accumulate.getArguments(), terms);
   join(combine, combine.getArguments().take_front(terms.size()),
        combine.getArguments().drop_front(terms.size()));
@@ -102,12 +119,13 @@ static Scalar activate(Activation kind, Scalar x) {
   case Activation::Silu:
     return x * sigmoid(x);
   case Activation::GeluTanh:
-    return 0.5 * x * (tanh(kSqrtTwoOverPi * (x + kGeluCubic * x * x * x)) + 1.0);
+    return 0.5 * x *
+           (tanh(kSqrtTwoOverPi * (x + kGeluCubic * x * x * x)) + 1.0);
   case Activation::GeluErf:
     return 0.5 * x * (erf(std::numbers::sqrt2 / 2 * x) + 1.0);
   case Activation::Relu:
-    return {x.body, arith::MaximumFOp::create(x.body->builder, x.body->location, x.value,
-                                              x.body->constant(0))};
+    return {x.body, arith::MaximumFOp::create(x.body->builder, x.body->location,
+                                              x.value, x.body->constant(0))};
   }
   llvm_unreachable("all activations are handled");
 }
@@ -125,12 +143,15 @@ static Scalar derivative(Activation kind, Scalar x) {
   }
   case Activation::GeluErf: {
     double density = 1 / std::sqrt(2 * std::numbers::pi);
-    return 0.5 * (erf(std::numbers::sqrt2 / 2 * x) + 1.0) + x * (density * exp(-0.5 * x * x));
+    return 0.5 * (erf(std::numbers::sqrt2 / 2 * x) + 1.0) +
+           x * (density * exp(-0.5 * x * x));
   }
   case Activation::Relu: {
     Value positive = arith::CmpFOp::create(x.body->builder, x.body->location,
-                                           arith::CmpFPredicate::OGT, x.value, x.body->constant(0));
-    return select(positive, {x.body, x.body->constant(1)}, {x.body, x.body->constant(0)});
+                                           arith::CmpFPredicate::OGT, x.value,
+                                           x.body->constant(0));
+    return select(positive, {x.body, x.body->constant(1)},
+                  {x.body, x.body->constant(0)});
   }
   }
   llvm_unreachable("all activations are handled");
@@ -158,7 +179,8 @@ static Values layerNorm(LayerNormOp op, ArrayRef<Scalar> v, BodyBuilder &body) {
   double inverse = 1.0 / static_cast<double>(body.columns);
   Scalar mean = inverse * Scalar{&body, body.reduce({v[0]}).front()};
   Scalar centered = v[0] - mean;
-  Scalar variance = inverse * Scalar{&body, body.reduce({centered * centered}).front()};
+  Scalar variance =
+      inverse * Scalar{&body, body.reduce({centered * centered}).front()};
   Scalar rstd = 1.0 / sqrt(variance + op.getEpsilon().convertToDouble());
   return {centered * rstd * v[1] + v[2], mean, rstd};
 }
@@ -174,17 +196,21 @@ static Values layerNormGrad(ArrayRef<Scalar> v, BodyBuilder &body) {
 /// Whether this column is one of the factor, not padding; null where all are.
 static Value insideFactor(Operation *op, BodyBuilder &body) {
   auto shard = op->getAttrOfType<dist::ShardAttr>("shard");
-  if (!shard || shard.getMesh().getGroupSize(shard.getAxes()) * body.columns <= shard.getExtent())
+  if (!shard || shard.getMesh().getGroupSize(shard.getAxes()) * body.columns <=
+                    shard.getExtent())
     return {};
-  return compare(body, arith::CmpIPredicate::slt, body.column, body.integer(shard.getExtent()));
+  return compare(body, arith::CmpIPredicate::slt, body.column,
+                 body.integer(shard.getExtent()));
 }
 
 static Scalar where(Value condition, Scalar a, double otherwise) {
-  return condition ? select(condition, a, {a.body, a.body->constant(otherwise)}) : a;
+  return condition ? select(condition, a, {a.body, a.body->constant(otherwise)})
+                   : a;
 }
 
 static Values rowMax(RowMaxOp op, ArrayRef<Scalar> v, BodyBuilder &body) {
-  Scalar x = where(insideFactor(op, body), v[0], -std::numeric_limits<double>::infinity());
+  Scalar x = where(insideFactor(op, body), v[0],
+                   -std::numeric_limits<double>::infinity());
   return body.reduce({x.value}, /*maximum=*/true);
 }
 
@@ -194,29 +220,36 @@ static Values rowSumExp(RowSumExpOp op, ArrayRef<Scalar> v, BodyBuilder &body) {
 }
 
 static Values pick(ArrayRef<Scalar> v, BodyBuilder &body) {
-  Value isLabel = compare(body, arith::CmpIPredicate::eq, body.column, v[1].value);
+  Value isLabel =
+      compare(body, arith::CmpIPredicate::eq, body.column, v[1].value);
   return body.reduce({where(isLabel, v[0], 0).value});
 }
 
 static Value isCounted(Scalar label) {
-  return compare(*label.body, arith::CmpIPredicate::sge, label.value, label.body->integer(0));
+  return compare(*label.body, arith::CmpIPredicate::sge, label.value,
+                 label.body->integer(0));
 }
 
 /// 1 / count, or 0 where nothing is counted.
 static Scalar inverseCount(Scalar count) {
   BodyBuilder &body = *count.body;
   Scalar number{&body, arith::SIToFPOp::create(body.builder, body.location,
-                                               body.builder.getF32Type(), count.value)};
-  Value some = arith::CmpFOp::create(body.builder, body.location, arith::CmpFPredicate::OGT,
-                                     number.value, body.constant(0));
+                                               body.builder.getF32Type(),
+                                               count.value)};
+  Value some = arith::CmpFOp::create(body.builder, body.location,
+                                     arith::CmpFPredicate::OGT, number.value,
+                                     body.constant(0));
   return where(some, 1.0 / number, 0);
 }
 
 static Values lossGrad(LossGradOp op, ArrayRef<Scalar> v, BodyBuilder &body) {
   Scalar p = exp(v[0] - v[1]) / v[2];
-  Value isLabel = compare(body, arith::CmpIPredicate::eq, body.column, v[3].value);
-  Scalar gradient = (p - where(isLabel, {&body, body.constant(1)}, 0)) * inverseCount(v[4]);
-  return {where(insideFactor(op, body), where(isCounted(v[3]), gradient, 0), 0)};
+  Value isLabel =
+      compare(body, arith::CmpIPredicate::eq, body.column, v[3].value);
+  Scalar gradient =
+      (p - where(isLabel, {&body, body.constant(1)}, 0)) * inverseCount(v[4]);
+  return {
+      where(insideFactor(op, body), where(isCounted(v[3]), gradient, 0), 0)};
 }
 
 static Value sumAll(BodyBuilder &body, Value term, Type type) {
@@ -224,29 +257,33 @@ static Value sumAll(BodyBuilder &body, Value term, Type type) {
 }
 
 static Values meanCounted(ArrayRef<Scalar> v, BodyBuilder &body) {
-  Value sum = sumAll(body, where(isCounted(v[1]), v[0], 0), body.builder.getF32Type());
+  Value sum =
+      sumAll(body, where(isCounted(v[1]), v[0], 0), body.builder.getF32Type());
   return {Scalar{&body, sum} * inverseCount(v[2])};
 }
 
 static Values countLabels(ArrayRef<Scalar> v, BodyBuilder &body) {
-  Value one = arith::ExtUIOp::create(body.builder, body.location, body.builder.getI32Type(),
-                                     isCounted(v[0]));
+  Value one = arith::ExtUIOp::create(
+      body.builder, body.location, body.builder.getI32Type(), isCounted(v[0]));
   return {sumAll(body, one, body.builder.getI64Type())};
 }
 
-static Values clipFactor(ClipFactorOp op, ArrayRef<Scalar> v, BodyBuilder &body) {
-  Scalar sum{&body, arith::TruncFOp::create(body.builder, body.location,
-                                            body.builder.getF32Type(), v[0].value)};
+static Values clipFactor(ClipFactorOp op, ArrayRef<Scalar> v,
+                         BodyBuilder &body) {
+  Scalar sum{&body,
+             arith::TruncFOp::create(body.builder, body.location,
+                                     body.builder.getF32Type(), v[0].value)};
   Scalar norm = sqrt(sum);
   if (!op.getMaxNorm())
     return {norm, body.constant(1)};
   Scalar factor = op.getMaxNorm()->convertToDouble() / (norm + 1e-6);
-  return {norm, arith::MinimumFOp::create(body.builder, body.location, factor.value,
-                                          body.constant(1))};
+  return {norm, arith::MinimumFOp::create(body.builder, body.location,
+                                          factor.value, body.constant(1))};
 }
 
 static Values adamW(AdamWOp op, ArrayRef<Scalar> v, BodyBuilder &body) {
-  double beta1 = op.getBeta1().convertToDouble(), beta2 = op.getBeta2().convertToDouble();
+  double beta1 = op.getBeta1().convertToDouble(),
+         beta2 = op.getBeta2().convertToDouble();
   Scalar w = v[0], rate = v[4], g = v[1] * v[7];
   Scalar m = beta1 * v[2] + (1 - beta1) * g;
   Scalar s = beta2 * v[3] + (1 - beta2) * g * g;
@@ -266,18 +303,23 @@ static Value addAny(BodyBuilder &body, Value a, Value b) {
   return arith::AddIOp::create(body.builder, body.location, a, b);
 }
 
-Values lowering::buildBody(Operation *op, ArrayRef<Value> operands, BodyBuilder &body) {
+Values lowering::buildBody(Operation *op, ArrayRef<Value> operands,
+                           BodyBuilder &body) {
   SmallVector<Scalar> v;
   for (Value operand : operands)
     v.push_back({&body, operand});
   return llvm::TypeSwitch<Operation *, Values>(op)
       .Case<AddOp>([&](auto) { return Values{addAny(body, v[0], v[1])}; })
       .Case<BiasAddOp>([&](auto) { return Values{v[0] + v[1]}; })
-      .Case<ActivationOp>([&](auto a) { return Values{activate(a.getKind(), v[0])}; })
-      .Case<ActivationGradOp>([&](auto a) { return Values{v[0] * derivative(a.getKind(), v[1])}; })
-      .Case<GatedOp>([&](auto a) { return Values{activate(a.getKind(), v[0]) * v[1]}; })
+      .Case<ActivationOp>(
+          [&](auto a) { return Values{activate(a.getKind(), v[0])}; })
+      .Case<ActivationGradOp>(
+          [&](auto a) { return Values{v[0] * derivative(a.getKind(), v[1])}; })
+      .Case<GatedOp>(
+          [&](auto a) { return Values{activate(a.getKind(), v[0]) * v[1]}; })
       .Case<GatedGradOp>([&](auto a) {
-        return Values{v[0] * v[2] * derivative(a.getKind(), v[1]), v[0] * activate(a.getKind(), v[1])};
+        return Values{v[0] * v[2] * derivative(a.getKind(), v[1]),
+                      v[0] * activate(a.getKind(), v[1])};
       })
       .Case<RmsNormOp>([&](auto norm) { return rmsNorm(norm, v, body); })
       .Case<RmsNormGradOp>([&](auto) { return rmsNormGrad(v, body); })
@@ -296,20 +338,24 @@ Values lowering::buildBody(Operation *op, ArrayRef<Value> operands, BodyBuilder 
       .Case<ClipFactorOp>([&](auto clip) { return clipFactor(clip, v, body); })
       .Case<AdamWOp>([&](auto update) { return adamW(update, v, body); })
       .Case<SgdOp>([&](auto update) { return sgd(update, v, body); })
-      .Default([](Operation *) -> Values { llvm_unreachable("an op with a form has a body"); });
+      .Default([](Operation *) -> Values {
+        llvm_unreachable("an op with a form has a body");
+      });
 }
 
-Values lowering::buildColumnTerms(Operation *op, ArrayRef<Value> operands, BodyBuilder &body) {
+Values lowering::buildColumnTerms(Operation *op, ArrayRef<Value> operands,
+                                  BodyBuilder &body) {
   SmallVector<Scalar> v;
   for (Value operand : operands)
     v.push_back({&body, operand});
   return llvm::TypeSwitch<Operation *, Values>(op)
       .Case<RmsNormGradOp>([&](auto) { return Values{v[0] * v[1] * v[3]}; })
-      .Case<LayerNormGradOp>([&](auto) {
-        return Values{v[0] * ((v[1] - v[3]) * v[4]), v[0]};
-      })
+      .Case<LayerNormGradOp>(
+          [&](auto) { return Values{v[0] * ((v[1] - v[3]) * v[4]), v[0]}; })
       .Case<SumLeadingOp>([&](auto) { return Values{v[0]}; })
-      .Default([](Operation *) -> Values { llvm_unreachable("an op without sums of columns"); });
+      .Default([](Operation *) -> Values {
+        llvm_unreachable("an op without sums of columns");
+      });
 }
 
 //===----------------------------------------------------------------------===//
@@ -345,7 +391,8 @@ static KernelForm elementwiseForm(Operation *op) {
   form.rows = elementsOf(largest) / form.columns;
   bool numbers = elementsOf(largest) == 1;
   for (Value operand : op->getOperands())
-    form.operands.push_back(!numbers && elementsOf(operand) == 1 ? Role::Scalar : Role::Full);
+    form.operands.push_back(!numbers && elementsOf(operand) == 1 ? Role::Scalar
+                                                                 : Role::Full);
   form.results.assign(op->getNumResults(), Role::Full);
   return form;
 }
@@ -353,21 +400,24 @@ static KernelForm elementwiseForm(Operation *op) {
 std::optional<KernelForm> lowering::getKernelForm(Operation *op) {
   using enum Role;
   return llvm::TypeSwitch<Operation *, std::optional<KernelForm>>(op)
-      .Case<AddOp, ActivationOp, ActivationGradOp, GatedOp, GatedGradOp, TokenLossOp, ClipFactorOp,
-            AdamWOp, SgdOp>([&](auto) { return elementwiseForm(op); })
+      .Case<AddOp, ActivationOp, ActivationGradOp, GatedOp, GatedGradOp,
+            TokenLossOp, ClipFactorOp, AdamWOp, SgdOp>(
+          [&](auto) { return elementwiseForm(op); })
       .Case<BiasAddOp>([&](auto add) {
-        return formOf(add.getInput(), elementsOf(add.getBias()), {Full, PerColumn}, {Full});
+        return formOf(add.getInput(), elementsOf(add.getBias()),
+                      {Full, PerColumn}, {Full});
       })
       .Case<RmsNormOp>([&](auto norm) {
-        return formOf(norm.getInput(), lastOf(norm.getInput()), {Full, PerColumn}, {Full, PerRow});
+        return formOf(norm.getInput(), lastOf(norm.getInput()),
+                      {Full, PerColumn}, {Full, PerRow});
       })
       .Case<RmsNormGradOp>([&](auto norm) {
-        return formOf(norm.getInput(), lastOf(norm.getInput()), {Full, Full, PerColumn, PerRow},
-                      {Full});
+        return formOf(norm.getInput(), lastOf(norm.getInput()),
+                      {Full, Full, PerColumn, PerRow}, {Full});
       })
       .Case<LayerNormOp>([&](auto norm) {
-        return formOf(norm.getInput(), lastOf(norm.getInput()), {Full, PerColumn, PerColumn},
-                      {Full, PerRow, PerRow});
+        return formOf(norm.getInput(), lastOf(norm.getInput()),
+                      {Full, PerColumn, PerColumn}, {Full, PerRow, PerRow});
       })
       .Case<LayerNormGradOp>([&](auto norm) {
         return formOf(norm.getInput(), lastOf(norm.getInput()),
@@ -377,18 +427,22 @@ std::optional<KernelForm> lowering::getKernelForm(Operation *op) {
         return formOf(max.getInput(), lastOf(max.getInput()), {Full}, {PerRow});
       })
       .Case<RowSumExpOp, PickOp>([&](auto sum) {
-        return formOf(sum.getInput(), lastOf(sum.getInput()), {Full, PerRow}, {PerRow});
+        return formOf(sum.getInput(), lastOf(sum.getInput()), {Full, PerRow},
+                      {PerRow});
       })
       .Case<LossGradOp>([&](auto grad) {
         return formOf(grad.getLogits(), lastOf(grad.getLogits()),
                       {Full, PerRow, PerRow, PerRow, Scalar}, {Full});
       })
-      .Case<MeanCountedOp, CountLabelsOp, SumSquaresOp>([&](auto) -> std::optional<KernelForm> {
-        KernelForm form = formOf(op->getOperand(0), elementsOf(op->getOperand(0)), {}, {Scalar});
-        form.reducesAll = true;
-        for (Value operand : op->getOperands())
-          form.operands.push_back(elementsOf(operand) == form.columns ? Full : Scalar);
-        return form;
-      })
+      .Case<MeanCountedOp, CountLabelsOp, SumSquaresOp>(
+          [&](auto) -> std::optional<KernelForm> {
+            KernelForm form = formOf(
+                op->getOperand(0), elementsOf(op->getOperand(0)), {}, {Scalar});
+            form.reducesAll = true;
+            for (Value operand : op->getOperands())
+              form.operands.push_back(
+                  elementsOf(operand) == form.columns ? Full : Scalar);
+            return form;
+          })
       .Default([](Operation *) { return std::nullopt; });
 }

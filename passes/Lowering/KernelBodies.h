@@ -43,34 +43,38 @@ struct KernelLaunch {
 struct BodyBuilder {
   mlir::OpBuilder builder;
   mlir::Location location;
-  int64_t columns; ///< of the kernel
+  int64_t columns;  ///< of the kernel
   int64_t elements; ///< rows x columns
-  /// The number of the column in the whole factor, and what lies behind its end;
-  /// null where the op has no shard.
+  /// The number of the column in the whole factor, and what lies behind its
+  /// end; null where the op has no shard.
   mlir::Value column;
 
   mlir::Value constant(double value);
   mlir::Value integer(int64_t value);
   /// One reduction along the row or column: states begin at `identity`, each
   /// element adds `terms`; by addition, or by maximum.
-  mlir::SmallVector<mlir::Value> reduce(llvm::ArrayRef<mlir::Value> terms, bool maximum = false);
+  mlir::SmallVector<mlir::Value> reduce(llvm::ArrayRef<mlir::Value> terms,
+                                        bool maximum = false);
 };
 
 /// The results of `op` from the scalars of its operands. `op` has a form; sums
 /// along columns (weights of norms) are not among the results.
-llvm::SmallVector<mlir::Value> buildBody(mlir::Operation *op, llvm::ArrayRef<mlir::Value> operands,
+llvm::SmallVector<mlir::Value> buildBody(mlir::Operation *op,
+                                         llvm::ArrayRef<mlir::Value> operands,
                                          BodyBuilder &body);
 
 /// The gradients that are sums along columns, from one element's scalars: for
 /// norms of weight (and bias), for `sum_leading` of its input.
-llvm::SmallVector<mlir::Value> buildColumnTerms(mlir::Operation *op,
-                                                llvm::ArrayRef<mlir::Value> operands,
-                                                BodyBuilder &body);
+llvm::SmallVector<mlir::Value>
+buildColumnTerms(mlir::Operation *op, llvm::ArrayRef<mlir::Value> operands,
+                 BodyBuilder &body);
 
 /// Makes the kernel, or finds the one with the same text, and launches it.
 /// `build` returns what the written operands get.
 void launchRaw(BlockLowering &lowering, const KernelLaunch &launch,
-               llvm::function_ref<llvm::SmallVector<mlir::Value>(BodyBuilder &, rt::KernelOp)> build);
+               llvm::function_ref<llvm::SmallVector<mlir::Value>(BodyBuilder &,
+                                                                 rt::KernelOp)>
+                   build);
 
 } // namespace heddle::lowering
 

@@ -50,9 +50,11 @@ static std::optional<Role> flexibleRole(Value value, const Space &space) {
 }
 
 /// The space after `form` joins it, or nothing.
-static std::optional<Space> joinSpaces(const Space &space, const KernelForm &form, Operation *op) {
+static std::optional<Space> joinSpaces(const Space &space,
+                                       const KernelForm &form, Operation *op) {
   if (form.flexible) {
-    for (ValueRange values : {ValueRange(op->getOperands()), ValueRange(op->getResults())})
+    for (ValueRange values :
+         {ValueRange(op->getOperands()), ValueRange(op->getResults())})
       for (Value value : values)
         if (!flexibleRole(value, space))
           return std::nullopt;
@@ -68,7 +70,8 @@ static std::optional<Space> spaceOf(ArrayRef<Operation *> ops) {
   std::optional<KernelForm> first = getKernelForm(ops.front());
   if (!first)
     return std::nullopt;
-  std::optional<Space> space = Space{first->rows, first->columns, first->flexible};
+  std::optional<Space> space =
+      Space{first->rows, first->columns, first->flexible};
   for (Operation *op : ops.drop_front())
     if (std::optional<KernelForm> form = getKernelForm(op); space && form)
       space = joinSpaces(*space, *form, op);
@@ -86,7 +89,8 @@ bool lowering::canJoin(ArrayRef<Operation *> open, Operation *op) {
       continue;
     uses = true;
     // Sums along columns come from a launch of their own, after this one.
-    if (cast<OpResult>(operand).getResultNumber() >= getKernelForm(maker)->results.size())
+    if (cast<OpResult>(operand).getResultNumber() >=
+        getKernelForm(maker)->results.size())
       return false;
   }
   Attribute shard = op->getAttr("shard");
@@ -101,8 +105,10 @@ bool lowering::canJoin(ArrayRef<Operation *> open, Operation *op) {
 // Launches
 //===----------------------------------------------------------------------===//
 
-/// Gives a kernel its name, or finds the one with the same text and erases this.
-static std::string nameKernel(Program &program, rt::KernelOp kernel, StringRef name) {
+/// Gives a kernel its name, or finds the one with the same text and erases
+/// this.
+static std::string nameKernel(Program &program, rt::KernelOp kernel,
+                              StringRef name) {
   std::string text;
   llvm::raw_string_ostream os(text);
   kernel->print(os, OpPrintingFlags().useLocalScope());
@@ -111,23 +117,26 @@ static std::string nameKernel(Program &program, rt::KernelOp kernel, StringRef n
     return known->second;
   }
   unsigned number = program.kernelNames[name]++;
-  std::string chosen = number ? (name + "_" + llvm::Twine(number + 1)).str() : name.str();
+  std::string chosen =
+      number ? (name + "_" + llvm::Twine(number + 1)).str() : name.str();
   program.kernels[text] = chosen;
   kernel.setSymName(chosen);
   return chosen;
 }
 
-static Value makeWorkspace(BlockLowering &lowering, rt::KernelOp kernel, int64_t rows,
-                           int64_t columns) {
+static Value makeWorkspace(BlockLowering &lowering, rt::KernelOp kernel,
+                           int64_t rows, int64_t columns) {
   int64_t bytes = rt::getWorkspaceBytes(kernel, rows, columns);
   if (!bytes)
     return {};
   OpBuilder &builder = lowering.getBuilder();
   bool alongColumns = kernel.getSkeleton() == rt::Skeleton::columnwise;
-  Type type = alongColumns ? Type(builder.getF32Type()) : Type(builder.getI64Type());
+  Type type =
+      alongColumns ? Type(builder.getF32Type()) : Type(builder.getI64Type());
   int64_t elements = llvm::divideCeil(bytes, alongColumns ? 4 : 8);
   return lowering.makeBuffer("sums", "partial sums of one launch",
-                             RankedTensorType::get({elements}, type), "workspace");
+                             RankedTensorType::get({elements}, type),
+                             "workspace");
 }
 
 void lowering::launchRaw(
@@ -135,19 +144,21 @@ void lowering::launchRaw(
     llvm::function_ref<SmallVector<Value>(BodyBuilder &, rt::KernelOp)> build) {
   Program &program = lowering.getProgram();
   OpBuilder atProgram = OpBuilder::atBlockEnd(&program.op.getBody().front());
-  auto kernel = rt::KernelOp::create(atProgram, program.op.getLoc(), "kernel", launch.skeleton,
-                                     launch.operands);
-  BodyBuilder body{OpBuilder::atBlockEnd(&kernel.getBody().front()), program.op.getLoc(),
-                   launch.columns, launch.rows * launch.columns, Value()};
+  auto kernel = rt::KernelOp::create(atProgram, program.op.getLoc(), "kernel",
+                                     launch.skeleton, launch.operands);
+  BodyBuilder body{OpBuilder::atBlockEnd(&kernel.getBody().front()),
+                   program.op.getLoc(), launch.columns,
+                   launch.rows * launch.columns, Value()};
   SmallVector<Value> results = build(body, kernel);
   rt::YieldOp::create(body.builder, body.location, results);
   std::string symbol = nameKernel(program, kernel, launch.name);
   kernel = cast<rt::KernelOp>(SymbolTable::lookupSymbolIn(program.op, symbol));
   OpBuilder &builder = lowering.getBuilder();
-  Value workspace = makeWorkspace(lowering, kernel, launch.rows, launch.columns);
-  rt::KernelLaunchOp::create(builder, launch.location, launch.label, symbol, launch.rows,
-                             launch.columns, launch.arguments, workspace, builder.getArrayAttr({}),
-                             kCompute);
+  Value workspace =
+      makeWorkspace(lowering, kernel, launch.rows, launch.columns);
+  rt::KernelLaunchOp::create(builder, launch.location, launch.label, symbol,
+                             launch.rows, launch.columns, launch.arguments,
+                             workspace, builder.getArrayAttr({}), kCompute);
 }
 
 //===----------------------------------------------------------------------===//
@@ -159,7 +170,8 @@ namespace heddle::lowering {
 /// Collects the operands of a kernel, builds its body and launches it.
 class KernelGroup {
 public:
-  KernelGroup(BlockLowering &lowering, Space space) : lowering(lowering), space(space) {}
+  KernelGroup(BlockLowering &lowering, Space space)
+      : lowering(lowering), space(space) {}
 
   void addInput(Value value, Role role);
   void addOutput(Value value, Role role);
@@ -170,9 +182,10 @@ public:
       this->shard = shard;
   }
 
-  using Body = llvm::function_ref<void(BodyBuilder &, DenseMap<Value, Value> &scalars)>;
-  LogicalResult launch(StringRef name, rt::Skeleton skeleton, Location location, StringRef label,
-                       Body body);
+  using Body =
+      llvm::function_ref<void(BodyBuilder &, DenseMap<Value, Value> &scalars)>;
+  LogicalResult launch(StringRef name, rt::Skeleton skeleton, Location location,
+                       StringRef label, Body body);
 
 private:
   struct Operand {
@@ -207,13 +220,14 @@ void KernelGroup::addInput(Value value, Role role) {
   for (Operand &operand : operands)
     if (operand.input == value && operand.role == role)
       return;
-  operands.push_back({freshName(value), OperandMode::read, role, lowering.placeOf(value), value,
-                      Value()});
+  operands.push_back({freshName(value), OperandMode::read, role,
+                      lowering.placeOf(value), value, Value()});
 }
 
 void KernelGroup::addOutput(Value value, Role role) {
   if (Value sum = lowering.sums.lookup(value)) {
-    operands.push_back({freshName(value), OperandMode::read_write, role, sum, Value(), value, true});
+    operands.push_back({freshName(value), OperandMode::read_write, role, sum,
+                        Value(), value, true});
     return;
   }
   Value buffer = lowering.placeOf(value);
@@ -223,7 +237,8 @@ void KernelGroup::addOutput(Value value, Role role) {
       operand.output = value;
       return;
     }
-  operands.push_back({freshName(value), OperandMode::write, role, buffer, Value(), value});
+  operands.push_back(
+      {freshName(value), OperandMode::write, role, buffer, Value(), value});
 }
 
 static OperandKind kindOf(Role role) {
@@ -240,11 +255,13 @@ static OperandKind kindOf(Role role) {
   llvm_unreachable("all roles are handled");
 }
 
-LogicalResult KernelGroup::launch(StringRef name, rt::Skeleton skeleton, Location location,
-                                  StringRef label, Body build) {
+LogicalResult KernelGroup::launch(StringRef name, rt::Skeleton skeleton,
+                                  Location location, StringRef label,
+                                  Body build) {
   OpBuilder &builder = lowering.getBuilder();
   MLIRContext *context = builder.getContext();
-  KernelLaunch kernel{name, skeleton, location, label.str(), space.rows, space.columns};
+  KernelLaunch kernel{name,        skeleton,   location,
+                      label.str(), space.rows, space.columns};
   for (Operand &operand : operands) {
     kernel.operands.push_back(rt::OperandAttr::get(
         context, operand.name, operand.mode, kindOf(operand.role),
@@ -252,10 +269,11 @@ LogicalResult KernelGroup::launch(StringRef name, rt::Skeleton skeleton, Locatio
     kernel.arguments.push_back(operand.buffer);
   }
   if (columns) {
-    kernel.operands.push_back(rt::OperandAttr::get(context, "column", OperandMode::read,
-                                                   OperandKind::column_index,
-                                                   builder.getI32Type()));
-    kernel.arguments.push_back(lowering.beginOfShard(location, shard, space.columns));
+    kernel.operands.push_back(
+        rt::OperandAttr::get(context, "column", OperandMode::read,
+                             OperandKind::column_index, builder.getI32Type()));
+    kernel.arguments.push_back(
+        lowering.beginOfShard(location, shard, space.columns));
   }
   launchRaw(lowering, kernel, [&](BodyBuilder &body, rt::KernelOp op) {
     DenseMap<Value, Value> scalars;
@@ -271,7 +289,8 @@ LogicalResult KernelGroup::launch(StringRef name, rt::Skeleton skeleton, Locatio
         continue;
       Value result = scalars[operand.output];
       if (operand.adds)
-        result = arith::AddFOp::create(body.builder, body.location, op.getArgumentOf(i), result);
+        result = arith::AddFOp::create(body.builder, body.location,
+                                       op.getArgumentOf(i), result);
       results.push_back(result);
     }
     return results;
@@ -301,15 +320,18 @@ static std::string nameOf(ArrayRef<Operation *> ops) {
 
 static bool needsColumn(Operation *op) {
   using namespace transformer;
-  return isa<PickOp, LossGradOp>(op) || (isa<RowMaxOp, RowSumExpOp>(op) && op->hasAttr("shard"));
+  return isa<PickOp, LossGradOp>(op) ||
+         (isa<RowMaxOp, RowSumExpOp>(op) && op->hasAttr("shard"));
 }
 
-static Role roleOf(const KernelForm &form, Value value, Role own, const Space &space) {
+static Role roleOf(const KernelForm &form, Value value, Role own,
+                   const Space &space) {
   return form.flexible ? flexibleRole(value, space).value_or(own) : own;
 }
 
 /// The kernel of the group itself.
-static LogicalResult launchRows(BlockLowering &lowering, ArrayRef<Operation *> ops, Space space) {
+static LogicalResult launchRows(BlockLowering &lowering,
+                                ArrayRef<Operation *> ops, Space space) {
   KernelGroup group(lowering, space);
   bool onlyElements = true, reducesAll = false;
   llvm::DenseSet<Value> made;
@@ -323,7 +345,8 @@ static LogicalResult launchRows(BlockLowering &lowering, ArrayRef<Operation *> o
         group.addInput(value, role);
     }
     for (auto [value, own] : llvm::zip(op->getResults(), form.results)) {
-      onlyElements &= roleOf(form, value, own, space) == Role::Full || form.reducesAll;
+      onlyElements &=
+          roleOf(form, value, own, space) == Role::Full || form.reducesAll;
       made.insert(value);
     }
     if (needsColumn(op)) {
@@ -334,10 +357,12 @@ static LogicalResult launchRows(BlockLowering &lowering, ArrayRef<Operation *> o
   for (Operation *op : ops) {
     KernelForm form = *getKernelForm(op);
     for (auto [value, own] : llvm::zip(op->getResults(), form.results)) {
-      bool leaves = lowering.isBound(value) || llvm::any_of(value.getUsers(), [&](Operation *user) {
-        return !llvm::is_contained(ops, user) || isa<transformer::RmsNormGradOp,
-                                                     transformer::LayerNormGradOp>(user);
-      });
+      bool leaves = lowering.isBound(value) ||
+                    llvm::any_of(value.getUsers(), [&](Operation *user) {
+                      return !llvm::is_contained(ops, user) ||
+                             isa<transformer::RmsNormGradOp,
+                                 transformer::LayerNormGradOp>(user);
+                    });
       if (leaves)
         group.addOutput(value, roleOf(form, value, own, space));
     }
@@ -347,14 +372,16 @@ static LogicalResult launchRows(BlockLowering &lowering, ArrayRef<Operation *> o
       SmallVector<Value> operands;
       for (Value operand : op->getOperands())
         operands.push_back(scalars.lookup(operand));
-      for (auto [result, scalar] : llvm::zip(op->getResults(), buildBody(op, operands, body)))
+      for (auto [result, scalar] :
+           llvm::zip(op->getResults(), buildBody(op, operands, body)))
         scalars[result] = scalar;
     }
   };
   rt::Skeleton skeleton = reducesAll     ? rt::Skeleton::reduce_all
                           : onlyElements ? rt::Skeleton::elementwise
                                          : rt::Skeleton::rowwise;
-  return group.launch(nameOf(ops), skeleton, ops.back()->getLoc(), labelOf(ops.back()), build);
+  return group.launch(nameOf(ops), skeleton, ops.back()->getLoc(),
+                      labelOf(ops.back()), build);
 }
 
 /// The kernel of sums along columns that belongs to `op`, if it has any.
@@ -389,14 +416,17 @@ static LogicalResult launchColumns(BlockLowering &lowering, Operation *op) {
     for (Value operand : op->getOperands())
       operands.push_back(scalars.lookup(operand));
     SmallVector<Value> sums = body.reduce(buildColumnTerms(op, operands, body));
-    for (auto [result, sum] : llvm::zip(op->getResults().drop_front(firstResult), sums))
+    for (auto [result, sum] :
+         llvm::zip(op->getResults().drop_front(firstResult), sums))
       scalars[result] = sum;
   };
   std::string name = (mnemonicOf(op) + (firstResult ? "_weight" : "")).str();
-  return group.launch(name, rt::Skeleton::columnwise, op->getLoc(), labelOf(op), build);
+  return group.launch(name, rt::Skeleton::columnwise, op->getLoc(), labelOf(op),
+                      build);
 }
 
-LogicalResult lowering::launchKernel(BlockLowering &lowering, ArrayRef<Operation *> ops) {
+LogicalResult lowering::launchKernel(BlockLowering &lowering,
+                                     ArrayRef<Operation *> ops) {
   if (std::optional<Space> space = spaceOf(ops))
     if (failed(launchRows(lowering, ops, *space)))
       return failure();

@@ -47,14 +47,15 @@ static rt::BufType bufferType(RankedTensorType type) {
   return rt::BufType::get(type.getShape(), type.getElementType());
 }
 
-Value BlockLowering::makeBuffer(StringRef name, StringRef reason, RankedTensorType type,
-                                StringRef memoryClass) {
+Value BlockLowering::makeBuffer(StringRef name, StringRef reason,
+                                RankedTensorType type, StringRef memoryClass) {
   std::string full = scope + "." + name.str();
   if (unsigned number = bufferNames[full]++)
     full += "." + std::to_string(number + 1);
   auto buffer = rt::BufferOp::create(
-      builder, builder.getUnknownLoc(), bufferType(type), builder.getStringAttr(full),
-      builder.getStringAttr(reason), builder.getStringAttr(kCompute), builder.getI64IntegerAttr(0),
+      builder, builder.getUnknownLoc(), bufferType(type),
+      builder.getStringAttr(full), builder.getStringAttr(reason),
+      builder.getStringAttr(kCompute), builder.getI64IntegerAttr(0),
       ValueRange(), builder.getDenseI64ArrayAttr({}));
   buffer->setAttr(kClassName, builder.getStringAttr(memoryClass));
   return buffer;
@@ -67,23 +68,25 @@ static std::string readersOf(Value value) {
     if (std::string name = user->getName().stripDialect().str();
         !llvm::is_contained(readers, name) && readers.size() < 3)
       readers.push_back(name);
-  return readers.empty() ? "its op writes it" : "read by " + llvm::join(readers, ", ");
+  return readers.empty() ? "its op writes it"
+                         : "read by " + llvm::join(readers, ", ");
 }
 
 Value BlockLowering::placeOf(Value value) {
   Value &place = places[value];
   if (!place) {
     StringRef name = getName(value);
-    Value made = makeBuffer(name.empty() ? "value" : name, readersOf(value),
-                            cast<RankedTensorType>(value.getType()), "workspace");
+    Value made =
+        makeBuffer(name.empty() ? "value" : name, readersOf(value),
+                   cast<RankedTensorType>(value.getType()), "workspace");
     places[value] = made;
     return made;
   }
   return place;
 }
 
-Value BlockLowering::viewAs(Value buffer, ArrayRef<int64_t> shape, ArrayRef<int64_t> strides,
-                            int64_t offset) {
+Value BlockLowering::viewAs(Value buffer, ArrayRef<int64_t> shape,
+                            ArrayRef<int64_t> strides, int64_t offset) {
   auto type = cast<rt::BufType>(buffer.getType());
   auto viewed = rt::BufType::get(shape, type.getElementType(), strides);
   if (viewed == type && offset == 0)
@@ -93,14 +96,17 @@ Value BlockLowering::viewAs(Value buffer, ArrayRef<int64_t> shape, ArrayRef<int6
                             builder.getDenseI64ArrayAttr({}));
 }
 
-void BlockLowering::copy(Location location, StringRef label, Value from, Value to) {
+void BlockLowering::copy(Location location, StringRef label, Value from,
+                         Value to) {
   if (from != to)
     rt::CopyOp::create(builder, location, label, from, to, kCompute);
 }
 
-Value BlockLowering::beginOfShard(Location location, dist::ShardAttr shard, int64_t local) {
+Value BlockLowering::beginOfShard(Location location, dist::ShardAttr shard,
+                                  int64_t local) {
   ArrayAttr axes = shard ? shard.getAxes() : builder.getArrayAttr({});
-  return rt::RankIndexOp::create(builder, location, builder.getIndexType(), axes, local);
+  return rt::RankIndexOp::create(builder, location, builder.getIndexType(),
+                                 axes, local);
 }
 
 //===----------------------------------------------------------------------===//
@@ -116,8 +122,9 @@ LogicalResult BlockLowering::flush() {
 void BlockLowering::prepare(Block &block) {
   auto isFree = [&](Value value) {
     Operation *maker = value.getDefiningOp();
-    return maker && maker->getBlock() == &block && value.hasOneUse() && !places.contains(value) &&
-           !sums.contains(value) && !isa<SplitTensorsOp, LoadOp, GetOp, LoopOp>(maker);
+    return maker && maker->getBlock() == &block && value.hasOneUse() &&
+           !places.contains(value) && !sums.contains(value) &&
+           !isa<SplitTensorsOp, LoadOp, GetOp, LoopOp>(maker);
   };
   for (Operation &op : llvm::reverse(block)) {
     if (auto reduce = dyn_cast<dist::AllReduceOp>(op)) {
@@ -130,7 +137,8 @@ void BlockLowering::prepare(Block &block) {
         if (!isFree(part))
           continue;
         auto type = cast<RankedTensorType>(part.getType());
-        Value slot = viewAs(whole, type.getShape(), {}, i * type.getNumElements());
+        Value slot =
+            viewAs(whole, type.getShape(), {}, i * type.getNumElements());
         if (sum)
           accumulate(part, slot);
         else
@@ -164,9 +172,9 @@ LogicalResult BlockLowering::lowerOther(Operation *op) {
       .Case<SplitTensorsOp>([&](auto o) { return lowerSplit(o); })
       .Case<StackTensorsOp>([&](auto o) { return lowerStack(o); })
       .Case<ZerosLikeOp>([&](auto o) { return lowerZerosLike(o); })
-      .Case<dist::AllReduceOp, dist::ReduceScatterOp, dist::AllGatherOp, dist::AllToAllOp,
-            dist::PermuteOp, dist::SliceOp, dist::MakePartialOp>(
-          [&](auto o) { return lowerCollective(o); })
+      .Case<dist::AllReduceOp, dist::ReduceScatterOp, dist::AllGatherOp,
+            dist::AllToAllOp, dist::PermuteOp, dist::SliceOp,
+            dist::MakePartialOp>([&](auto o) { return lowerCollective(o); })
       .Default([](Operation *other) {
         return other->emitOpError() << "cannot be lowered to work on buffers";
       });
@@ -206,7 +214,8 @@ LogicalResult BlockLowering::lowerStack(StackTensorsOp op) {
 }
 
 LogicalResult BlockLowering::lowerZerosLike(ZerosLikeOp op) {
-  rt::ZeroOp::create(builder, op.getLoc(), labelOf(op), placeOf(op.getResult()), kCompute);
+  rt::ZeroOp::create(builder, op.getLoc(), labelOf(op), placeOf(op.getResult()),
+                     kCompute);
   return success();
 }
 
@@ -216,32 +225,35 @@ LogicalResult BlockLowering::lowerZerosLike(ZerosLikeOp op) {
 
 LogicalResult BlockLowering::lowerAttention(AttentionOp op) {
   rt::AttentionOp::create(
-      builder, op.getLoc(), labelOf(op), placeOf(op.getQuery()), placeOf(op.getKey()),
-      placeOf(op.getValue()), placeOf(op.getResult()), placeOf(op.getLse()),
-      placeOf(op.getQueryDocuments()), placeOf(op.getKeyDocuments()),
-      placeOf(op.getQueryPositions()), placeOf(op.getKeyPositions()), kCompute,
-      llvm::APFloat(static_cast<float>(op.getScale().convertToDouble())), /*causal=*/true,
-      op.getWindow());
+      builder, op.getLoc(), labelOf(op), placeOf(op.getQuery()),
+      placeOf(op.getKey()), placeOf(op.getValue()), placeOf(op.getResult()),
+      placeOf(op.getLse()), placeOf(op.getQueryDocuments()),
+      placeOf(op.getKeyDocuments()), placeOf(op.getQueryPositions()),
+      placeOf(op.getKeyPositions()), kCompute,
+      llvm::APFloat(static_cast<float>(op.getScale().convertToDouble())),
+      /*causal=*/true, op.getWindow());
   return success();
 }
 
 LogicalResult BlockLowering::lowerAttentionGrad(AttentionGradOp op) {
   rt::AttentionGradOp::create(
-      builder, op.getLoc(), labelOf(op), placeOf(op.getQuery()), placeOf(op.getKey()),
-      placeOf(op.getValue()), placeOf(op.getOutput()), placeOf(op.getLse()),
-      placeOf(op.getResultGradient()), placeOf(op.getQueryGradient()),
-      placeOf(op.getKeyGradient()), placeOf(op.getValueGradient()),
-      placeOf(op.getQueryDocuments()), placeOf(op.getKeyDocuments()),
-      placeOf(op.getQueryPositions()), placeOf(op.getKeyPositions()), kCompute,
-      llvm::APFloat(static_cast<float>(op.getScale().convertToDouble())), /*causal=*/true,
-      op.getWindow());
+      builder, op.getLoc(), labelOf(op), placeOf(op.getQuery()),
+      placeOf(op.getKey()), placeOf(op.getValue()), placeOf(op.getOutput()),
+      placeOf(op.getLse()), placeOf(op.getResultGradient()),
+      placeOf(op.getQueryGradient()), placeOf(op.getKeyGradient()),
+      placeOf(op.getValueGradient()), placeOf(op.getQueryDocuments()),
+      placeOf(op.getKeyDocuments()), placeOf(op.getQueryPositions()),
+      placeOf(op.getKeyPositions()), kCompute,
+      llvm::APFloat(static_cast<float>(op.getScale().convertToDouble())),
+      /*causal=*/true, op.getWindow());
   return success();
 }
 
 LogicalResult BlockLowering::lowerRope(RopeOp op) {
   rt::RopeOp::create(builder, op.getLoc(), labelOf(op), placeOf(op.getInput()),
                      placeOf(op.getPositions()), placeOf(op.getResult()),
-                     builder.getDenseF64ArrayAttr(op.getFrequencies()), op.getInverse(), kCompute);
+                     builder.getDenseF64ArrayAttr(op.getFrequencies()),
+                     op.getInverse(), kCompute);
   return success();
 }
 
@@ -254,28 +266,34 @@ static int64_t rowsOf(Value table) {
 }
 
 LogicalResult BlockLowering::lowerEmbedding(EmbeddingOp op) {
-  Value first = beginOfShard(op.getLoc(), op.getShardAttr(), rowsOf(op.getTable()));
-  gatherRows(op.getLoc(), labelOf(op), placeOf(op.getTable()), placeOf(op.getIds()), first,
-             placeOf(op.getResult()));
+  Value first =
+      beginOfShard(op.getLoc(), op.getShardAttr(), rowsOf(op.getTable()));
+  gatherRows(op.getLoc(), labelOf(op), placeOf(op.getTable()),
+             placeOf(op.getIds()), first, placeOf(op.getResult()));
   finishSum(op, op.getResult());
   return success();
 }
 
 LogicalResult BlockLowering::lowerEmbeddingGrad(EmbeddingGradOp op) {
   int64_t rows = rowsOf(op.getLike());
-  int64_t tokens = cast<RankedTensorType>(op.getIds().getType()).getNumElements();
+  int64_t tokens =
+      cast<RankedTensorType>(op.getIds().getType()).getNumElements();
   Value first = beginOfShard(op.getLoc(), op.getShardAttr(), rows);
-  Value sorted = makeBuffer("sorted_ids", "tokens by row, for segment_sum",
-                            RankedTensorType::get({tokens * 4}, builder.getI32Type()), "workspace");
-  rt::SegmentSortOp::create(builder, op.getLoc(), labelOf(op) + ": sort", placeOf(op.getIds()),
-                            first, rows, sorted, kCompute);
+  Value sorted = makeBuffer(
+      "sorted_ids", "tokens by row, for segment_sum",
+      RankedTensorType::get({tokens * 4}, builder.getI32Type()), "workspace");
+  rt::SegmentSortOp::create(builder, op.getLoc(), labelOf(op) + ": sort",
+                            placeOf(op.getIds()), first, rows, sorted,
+                            kCompute);
   Value sum = sums.lookup(op.getResult());
   Value table = sum ? sum : placeOf(op.getResult());
   if (!sum) // rows that no token asks for
     rt::ZeroOp::create(builder, op.getLoc(), labelOf(op), table, kCompute);
-  int64_t columns = cast<RankedTensorType>(op.getLike().getType()).getDimSize(1);
-  rt::SegmentSumOp::create(builder, op.getLoc(), labelOf(op),
-                           viewAs(placeOf(op.getResultGradient()), {tokens, columns}), sorted,
-                           table, kCompute);
+  int64_t columns =
+      cast<RankedTensorType>(op.getLike().getType()).getDimSize(1);
+  rt::SegmentSumOp::create(
+      builder, op.getLoc(), labelOf(op),
+      viewAs(placeOf(op.getResultGradient()), {tokens, columns}), sorted, table,
+      kCompute);
   return success();
 }

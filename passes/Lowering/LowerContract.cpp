@@ -23,7 +23,8 @@ struct Letters {
 static Letters lettersOf(StringRef list, Value value) {
   Letters letters;
   llvm::SplitString(list, letters.names);
-  llvm::append_range(letters.sizes, cast<RankedTensorType>(value.getType()).getShape());
+  llvm::append_range(letters.sizes,
+                     cast<RankedTensorType>(value.getType()).getShape());
   return letters;
 }
 
@@ -46,7 +47,8 @@ static int64_t product(const Letters &list, ArrayRef<StringRef> names) {
 }
 
 /// `list` as a matrix of `rows` x `columns`: plainly, or the other way round.
-static FailureOr<bool> isTransposed(const Letters &list, size_t skip, ArrayRef<StringRef> rows,
+static FailureOr<bool> isTransposed(const Letters &list, size_t skip,
+                                    ArrayRef<StringRef> rows,
                                     ArrayRef<StringRef> columns) {
   auto inOrder = [&](ArrayRef<StringRef> first, ArrayRef<StringRef> second) {
     SmallVector<StringRef> both(first);
@@ -67,39 +69,48 @@ LogicalResult BlockLowering::lowerContract(transformer::ContractOp op) {
           c = lettersOf(right, op.getResult());
   // Letters that all three begin with are a batch of products.
   size_t batch = 0;
-  while (batch < c.names.size() && batch < a.names.size() && batch < b.names.size() &&
-         a.names[batch] == c.names[batch] && b.names[batch] == c.names[batch])
+  while (batch < c.names.size() && batch < a.names.size() &&
+         batch < b.names.size() && a.names[batch] == c.names[batch] &&
+         b.names[batch] == c.names[batch])
     ++batch;
   SmallVector<StringRef> shared(ArrayRef(c.names).take_front(batch));
-  auto inBatch = [&](StringRef name) { return llvm::is_contained(shared, name); };
-  SmallVector<StringRef> m = only(c, [&](StringRef n) { return a.has(n) && !b.has(n); });
-  SmallVector<StringRef> n = only(c, [&](StringRef n) { return b.has(n) && !a.has(n); });
-  SmallVector<StringRef> k =
-      only(a, [&](StringRef n) { return b.has(n) && !c.has(n) && !inBatch(n); });
+  auto inBatch = [&](StringRef name) {
+    return llvm::is_contained(shared, name);
+  };
+  SmallVector<StringRef> m =
+      only(c, [&](StringRef n) { return a.has(n) && !b.has(n); });
+  SmallVector<StringRef> n =
+      only(c, [&](StringRef n) { return b.has(n) && !a.has(n); });
+  SmallVector<StringRef> k = only(
+      a, [&](StringRef n) { return b.has(n) && !c.has(n) && !inBatch(n); });
 
   FailureOr<bool> swapped = isTransposed(c, batch, m, n);
   Value lhs = op.getLhs(), rhs = op.getRhs();
-  if (succeeded(swapped) && *swapped) { // the result is columns x rows: swap the two sides
+  if (succeeded(swapped) &&
+      *swapped) { // the result is columns x rows: swap the two sides
     std::swap(a, b);
     std::swap(m, n);
     std::swap(lhs, rhs);
   }
-  FailureOr<bool> transposeA = isTransposed(a, batch, m, k), transposeB = isTransposed(b, batch, k, n);
+  FailureOr<bool> transposeA = isTransposed(a, batch, m, k),
+                  transposeB = isTransposed(b, batch, k, n);
   if (failed(swapped) || failed(transposeA) || failed(transposeB))
-    return op.emitOpError() << "\"" << op.getSpec()
-                            << "\" is not one matrix product: the letters of a side must be "
-                               "neighbours, in one order in both tensors";
+    return op.emitOpError()
+           << "\"" << op.getSpec()
+           << "\" is not one matrix product: the letters of a side must be "
+              "neighbours, in one order in both tensors";
 
   int64_t rows = product(c, m), columns = product(c, n), depth = product(a, k);
   int64_t products = product(c, shared);
   Value sum = sums.lookup(op.getResult());
   Value result = sum ? sum : placeOf(op.getResult());
   auto number = [](float value) { return llvm::APFloat(value); };
-  rt::GemmOp::create(builder, op.getLoc(), labelOf(op), result, placeOf(lhs), placeOf(rhs),
-                     kCompute, rows, columns, depth, *transposeA ? rows : depth,
-                     *transposeB ? depth : columns, columns, *transposeA, *transposeB,
-                     number(1.0f), number(sum ? 1.0f : 0.0f), products,
-                     products > 1 ? rows * depth : 0, products > 1 ? depth * columns : 0,
-                     products > 1 ? rows * columns : 0);
+  rt::GemmOp::create(
+      builder, op.getLoc(), labelOf(op), result, placeOf(lhs), placeOf(rhs),
+      kCompute, rows, columns, depth, *transposeA ? rows : depth,
+      *transposeB ? depth : columns, columns, *transposeA, *transposeB,
+      number(1.0f), number(sum ? 1.0f : 0.0f), products,
+      products > 1 ? rows * depth : 0, products > 1 ? depth * columns : 0,
+      products > 1 ? rows * columns : 0);
   return success();
 }

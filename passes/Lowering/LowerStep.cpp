@@ -1,7 +1,7 @@
 //===- LowerStep.cpp - the step: states, loops, calls => rt ---------------===//
 //
-// What a loop carries has a home that every iteration reads and writes, or, where
-// it is saved anyway, the entry that the iteration before has saved.
+// What a loop carries has a home that every iteration reads and writes, or,
+// where it is saved anyway, the entry that the iteration before has saved.
 //
 //===----------------------------------------------------------------------===//
 
@@ -16,7 +16,8 @@ using namespace heddle::lowering;
 using namespace heddle::transformer;
 
 static int64_t strideOf(RankedTensorType type) {
-  return llvm::alignTo(type.getNumElements() * llvm::divideCeil(type.getElementTypeBitWidth(), 8),
+  return llvm::alignTo(type.getNumElements() *
+                           llvm::divideCeil(type.getElementTypeBitWidth(), 8),
                        64);
 }
 
@@ -36,13 +37,15 @@ static StringRef classOf(StateKind kind) {
 
 /// Whether `function` has read argument `read` for the last time when it first
 /// writes argument `written`: then both may be one buffer.
-static bool readsBeforeWriting(rt::FuncOp function, unsigned read, unsigned written) {
+static bool readsBeforeWriting(rt::FuncOp function, unsigned read,
+                               unsigned written) {
   auto source = [](Value buffer) {
     while (auto view = buffer.getDefiningOp<rt::ViewOp>())
       buffer = view.getSource();
     return buffer;
   };
-  int64_t lastRead = -1, firstWrite = std::numeric_limits<int64_t>::max(), position = 0;
+  int64_t lastRead = -1, firstWrite = std::numeric_limits<int64_t>::max(),
+          position = 0;
   function.walk([&](rt::WorkOpInterface work) {
     ++position;
     for (const rt::Access &access : work.getAccesses()) {
@@ -60,19 +63,24 @@ namespace {
 
 class StepLowering {
 public:
-  StepLowering(Program &program, const llvm::StringMap<Signature> &signatures, OpBuilder builder)
-      : program(program), signatures(signatures), lowering(program, builder, "step") {}
+  StepLowering(Program &program, const llvm::StringMap<Signature> &signatures,
+               OpBuilder builder)
+      : program(program), signatures(signatures),
+        lowering(program, builder, "step") {}
 
   LogicalResult run(func::FuncOp step) {
     for (BlockArgument argument : step.getArguments())
       bindInput(argument);
     Block &block = step.getBody().front();
-    for (auto [i, value] : llvm::enumerate(block.getTerminator()->getOperands()))
+    for (auto [i, value] :
+         llvm::enumerate(block.getTerminator()->getOperands()))
       bindOutput(step, i, value);
     if (failed(lowerBlock(block)))
       return failure();
-    for (auto [i, value] : llvm::enumerate(block.getTerminator()->getOperands()))
-      lowering.copy(step.getLoc(), "step: result", lowering.placeOf(value), outputs[i]);
+    for (auto [i, value] :
+         llvm::enumerate(block.getTerminator()->getOperands()))
+      lowering.copy(step.getLoc(), "step: result", lowering.placeOf(value),
+                    outputs[i]);
     join();
     return success();
   }
@@ -91,7 +99,8 @@ private:
 
   /// Entry `index` of a family, `shift` entries further.
   Value entry(const Family &family, Value index, int64_t shift = 0) {
-    auto type = rt::BufType::get(family.type.getShape(), family.type.getElementType());
+    auto type =
+        rt::BufType::get(family.type.getShape(), family.type.getElementType());
     SmallVector<Value> indices;
     SmallVector<int64_t> strides;
     if (index && family.stride) {
@@ -99,10 +108,12 @@ private:
       strides.push_back(family.stride);
     }
     auto buffer = rt::BufferOp::create(
-        builder(), builder().getUnknownLoc(), type, builder().getStringAttr(family.name),
-        builder().getStringAttr(family.reason), builder().getStringAttr(kCompute),
-        builder().getI64IntegerAttr(family.offset + shift * family.stride), indices,
-        builder().getDenseI64ArrayAttr(strides));
+        builder(), builder().getUnknownLoc(), type,
+        builder().getStringAttr(family.name),
+        builder().getStringAttr(family.reason),
+        builder().getStringAttr(kCompute),
+        builder().getI64IntegerAttr(family.offset + shift * family.stride),
+        indices, builder().getDenseI64ArrayAttr(strides));
     buffer->setAttr(kClassName, builder().getStringAttr(family.memoryClass));
     return buffer;
   }
@@ -118,8 +129,9 @@ private:
   }
 
   void bindInput(BlockArgument argument) {
-    Family family{"inputs." + getName(argument).str(), "filled before each step",
-                  tensorOf(argument.getType()), "inputs"};
+    Family family{"inputs." + getName(argument).str(),
+                  "filled before each step", tensorOf(argument.getType()),
+                  "inputs"};
     if (isa<StackType>(argument.getType())) {
       family.stride = strideOf(family.type);
       stacks[argument] = family;
@@ -131,9 +143,11 @@ private:
   void bindOutput(func::FuncOp step, unsigned index, Value value) {
     auto name = step.getResultAttrOfType<StringAttr>(index, kArgumentName);
     std::string text = name ? name.getValue().str() : getName(value).str();
-    Family family{"outputs." + text, "read after each step", tensorOf(value.getType()), "outputs"};
+    Family family{"outputs." + text, "read after each step",
+                  tensorOf(value.getType()), "outputs"};
     outputs.push_back(entry(family, Value()));
-    if (value.getDefiningOp() && !isa<LoopOp>(value.getDefiningOp()) && !lowering.isBound(value))
+    if (value.getDefiningOp() && !isa<LoopOp>(value.getDefiningOp()) &&
+        !lowering.isBound(value))
       lowering.bind(value, outputs.back());
   }
 
@@ -141,9 +155,11 @@ private:
     StateOp holder = state;
     if (auto storage = state.getStorageAttr())
       if (auto other = program.symbols.lookup<StateOp>(storage.getValue());
-          other && strideOf(other.getTensorType()) == strideOf(state.getTensorType()))
+          other &&
+          strideOf(other.getTensorType()) == strideOf(state.getTensorType()))
         holder = other;
-    Family family{holder.getSymName().str(), stringifyStateKind(state.getKind()).str(),
+    Family family{holder.getSymName().str(),
+                  stringifyStateKind(state.getKind()).str(),
                   state.getTensorType(), classOf(state.getKind())};
     if (state.getLayers())
       family.stride = strideOf(family.type);
@@ -151,13 +167,17 @@ private:
   }
 
   Value stateEntry(StringRef name, Value index) {
-    return entry(familyOf(program.symbols.lookup<StateOp>(name)), indices.lookup(index));
+    return entry(familyOf(program.symbols.lookup<StateOp>(name)),
+                 indices.lookup(index));
   }
 
   static bool sameBuffer(Value a, Value b) {
-    auto x = a.getDefiningOp<rt::BufferOp>(), y = b.getDefiningOp<rt::BufferOp>();
-    return a == b || (x && y && x.getName() == y.getName() && x.getOffset() == y.getOffset() &&
-                      x.getIndices() == y.getIndices() && x.getStrides() == y.getStrides());
+    auto x = a.getDefiningOp<rt::BufferOp>(),
+         y = b.getDefiningOp<rt::BufferOp>();
+    return a == b || (x && y && x.getName() == y.getName() &&
+                      x.getOffset() == y.getOffset() &&
+                      x.getIndices() == y.getIndices() &&
+                      x.getStrides() == y.getStrides());
   }
 
   void moveTo(Location location, Value from, Value to) {
@@ -202,10 +222,12 @@ private:
              llvm::any_of(body, isCollective);
     }
     if (auto load = dyn_cast<LoadOp>(op))
-      return llvm::all_of(load->getUsers(), [](Operation *user) { return isCollective(*user); });
+      return llvm::all_of(load->getUsers(),
+                          [](Operation *user) { return isCollective(*user); });
     if (isCollective(op)) {
       Operation *source = op.getOperand(0).getDefiningOp();
-      return source && (isa<LoadOp>(source) || isCollective(*source)) && reducesGradients(*source);
+      return source && (isa<LoadOp>(source) || isCollective(*source)) &&
+             reducesGradients(*source);
     }
     if (auto store = dyn_cast<StoreOp>(op)) {
       Operation *source = store.getValue().getDefiningOp();
@@ -215,8 +237,8 @@ private:
   }
 
   static bool isCollective(Operation &op) {
-    return isa<dist::AllReduceOp, dist::ReduceScatterOp, dist::AllGatherOp, dist::AllToAllOp,
-               dist::PermuteOp>(op);
+    return isa<dist::AllReduceOp, dist::ReduceScatterOp, dist::AllGatherOp,
+               dist::AllToAllOp, dist::PermuteOp>(op);
   }
 
   //===--------------------------------------------------------------------===//
@@ -233,7 +255,8 @@ private:
         continue;
       Operation *maker = store.getValue().getDefiningOp();
       if (maker && maker->getBlock() == &block && !isa<LoadOp, LoopOp>(maker))
-        lowering.bind(store.getValue(), stateEntry(store.getState(), store.getIndex()));
+        lowering.bind(store.getValue(),
+                      stateEntry(store.getState(), store.getIndex()));
     }
     lowering.prepare(block);
   }
@@ -248,7 +271,8 @@ private:
 
   LogicalResult lowerOp(Operation &op) {
     bool reduces = reducesGradients(op);
-    if (!isa<LoopOp>(op) && !isa<dist::FactorRuleOpInterface>(op) && failed(lowering.flush()))
+    if (!isa<LoopOp>(op) && !isa<dist::FactorRuleOpInterface>(op) &&
+        failed(lowering.flush()))
       return failure();
     if (isa<LoopOp>(op) && failed(lowering.flush()))
       return failure();
@@ -261,11 +285,13 @@ private:
         .Case<LoopOp>([&](auto loop) { return lowerLoop(loop, reduces); })
         .Case<func::CallOp>([&](auto call) { return lowerCall(call); })
         .Case<LoadOp>([&](auto load) {
-          lowering.bind(load.getResult(), stateEntry(load.getState(), load.getIndex()));
+          lowering.bind(load.getResult(),
+                        stateEntry(load.getState(), load.getIndex()));
           return success();
         })
         .Case<GetOp>([&](auto get) {
-          lowering.bind(get.getResult(), entry(stacks[get.getStack()], indices.lookup(get.getIndex())));
+          lowering.bind(get.getResult(), entry(stacks[get.getStack()],
+                                               indices.lookup(get.getIndex())));
           return success();
         })
         .Case<StoreOp>([&](auto store) {
@@ -294,7 +320,8 @@ private:
       emit(Value());
       return success();
     }
-    auto loop = rt::ForOp::create(builder(), zero.getLoc(), "layer", 0, state.getCount());
+    auto loop = rt::ForOp::create(builder(), zero.getLoc(), "layer", 0,
+                                  state.getCount());
     OpBuilder::InsertionGuard guard(builder());
     builder().setInsertionPointToStart(&loop.getBody().front());
     emit(loop.getInductionVariable());
@@ -307,12 +334,15 @@ private:
     if (!call)
       return nullptr;
     const Signature &signature = signatures.find(call.getCallee())->second;
-    return signature.accumulates[cast<OpResult>(value).getResultNumber()] ? &signature : nullptr;
+    return signature.accumulates[cast<OpResult>(value).getResultNumber()]
+               ? &signature
+               : nullptr;
   }
 
   LogicalResult lowerAccumulate(AccumulateOp sum) {
     if (!accumulatingCall(sum.getValue()))
-      lowering.addBuffers(sum.getLoc(), "step: accumulate", lowering.placeOf(sum.getValue()),
+      lowering.addBuffers(sum.getLoc(), "step: accumulate",
+                          lowering.placeOf(sum.getValue()),
                           stateEntry(sum.getState(), sum.getIndex()),
                           cast<RankedTensorType>(sum.getValue().getType()));
     return success();
@@ -345,15 +375,19 @@ private:
     Loop plan;
     YieldOp yield = loop.getYield();
     for (Value value : yield.getCollected()) {
-      std::string name = getName(value).empty() ? "value" : getName(value).str();
+      std::string name =
+          getName(value).empty() ? "value" : getName(value).str();
       auto type = cast<RankedTensorType>(value.getType());
-      plan.stacks.push_back({uniqueName("saved." + name), "saved from forward for backward", type,
-                             "saved", strideOf(type)});
+      plan.stacks.push_back({uniqueName("saved." + name),
+                             "saved from forward for backward", type, "saved",
+                             strideOf(type)});
     }
     for (auto [i, value] : llvm::enumerate(yield.getCarried())) {
       auto collected = llvm::find(yield.getCollected(), value);
-      bool saved = collected != yield.getCollected().end() && !loop.getReversed() &&
-                   value.getParentBlock() == &loop.getBody().front() && value.getDefiningOp();
+      bool saved = collected != yield.getCollected().end() &&
+                   !loop.getReversed() &&
+                   value.getParentBlock() == &loop.getBody().front() &&
+                   value.getDefiningOp();
       plan.saved.push_back(saved);
       if (saved) { // entry l of the loop's input is what iteration l - 1 saved
         Family &stack = plan.stacks[collected - yield.getCollected().begin()];
@@ -361,9 +395,12 @@ private:
         plan.carried.push_back(stack);
         plan.carried.back().offset = 0;
       } else {
-        std::string name = getName(value).empty() ? "carried" : getName(value).str();
-        plan.carried.push_back({uniqueName("step." + name), "carried by the loop over " + loop.getOver().str(),
-                                cast<RankedTensorType>(value.getType()), "workspace"});
+        std::string name =
+            getName(value).empty() ? "carried" : getName(value).str();
+        plan.carried.push_back(
+            {uniqueName("step." + name),
+             "carried by the loop over " + loop.getOver().str(),
+             cast<RankedTensorType>(value.getType()), "workspace"});
       }
       Value init = loop.getInits()[i];
       Operation *maker = init.getDefiningOp();
@@ -377,7 +414,8 @@ private:
   /// Whether `next`, what the body makes of `carried`, may be written over it.
   bool mayReplace(BlockArgument carried, Value next) {
     Operation *maker = next.getDefiningOp();
-    if (!maker || maker->getBlock() != carried.getOwner() || lowering.isBound(next))
+    if (!maker || maker->getBlock() != carried.getOwner() ||
+        lowering.isBound(next))
       return false;
     for (Operation *user : carried.getUsers())
       if (user->getBlock() != maker->getBlock() || maker->isBeforeInBlock(user))
@@ -388,7 +426,8 @@ private:
     const Signature &signature = signatures.find(call.getCallee())->second;
     int written = signature.results[cast<OpResult>(next).getResultNumber()];
     for (auto [i, operand] : llvm::enumerate(call.getOperands()))
-      if (operand == carried && !readsBeforeWriting(signature.lowered, i, written))
+      if (operand == carried &&
+          !readsBeforeWriting(signature.lowered, i, written))
         return false;
     return written >= 0;
   }
@@ -398,8 +437,8 @@ private:
     YieldOp yield = loop.getYield();
     for (auto [family, init] : llvm::zip(plan.carried, loop.getInits()))
       moveTo(loop.getLoc(), lowering.placeOf(init), entry(family, Value()));
-    auto made = rt::ForOp::create(builder(), loop.getLoc(), loop.getOver(), 0, loop.getCount(),
-                                  loop.getReversed());
+    auto made = rt::ForOp::create(builder(), loop.getLoc(), loop.getOver(), 0,
+                                  loop.getCount(), loop.getReversed());
     {
       OpBuilder::InsertionGuard guard(builder());
       builder().setInsertionPointToStart(&made.getBody().front());
@@ -417,7 +456,8 @@ private:
                entry(plan.carried[i], index, plan.saved[i] ? 1 : 0));
     }
     for (auto [i, result] : llvm::enumerate(loop.getCarriedResults()))
-      lowering.bind(result, entry(plan.carried[i], Value(), plan.saved[i] ? loop.getCount() : 0));
+      lowering.bind(result, entry(plan.carried[i], Value(),
+                                  plan.saved[i] ? loop.getCount() : 0));
     for (auto [family, result] : llvm::zip(plan.stacks, loop.getStacks()))
       stacks[result] = family;
     return success();
@@ -429,12 +469,16 @@ private:
     for (auto [family, argument] : llvm::zip(plan.carried, loop.getCarried()))
       lowering.bind(argument, entry(family, index));
     for (auto [i, value] : llvm::enumerate(yield.getCarried()))
-      if (plan.saved[i] ? !lowering.isBound(value)
-                        : mayReplace(cast<BlockArgument>(loop.getCarried()[i]), value))
-        lowering.bind(value, entry(plan.carried[i], index, plan.saved[i] ? 1 : 0));
+      if (plan.saved[i]
+              ? !lowering.isBound(value)
+              : mayReplace(cast<BlockArgument>(loop.getCarried()[i]), value))
+        lowering.bind(value,
+                      entry(plan.carried[i], index, plan.saved[i] ? 1 : 0));
     for (auto [family, value] : llvm::zip(plan.stacks, yield.getCollected()))
-      if (value.getDefiningOp() && value.getParentBlock() == &loop.getBody().front() &&
-          !isa<LoadOp, GetOp, LoopOp>(value.getDefiningOp()) && !lowering.isBound(value))
+      if (value.getDefiningOp() &&
+          value.getParentBlock() == &loop.getBody().front() &&
+          !isa<LoadOp, GetOp, LoopOp>(value.getDefiningOp()) &&
+          !lowering.isBound(value))
         lowering.bind(value, entry(family, index));
   }
 
@@ -452,7 +496,8 @@ private:
 } // namespace
 
 LogicalResult lowering::lowerStep(Program &program, func::FuncOp step,
-                                  const llvm::StringMap<Signature> &signatures, rt::FuncOp into) {
+                                  const llvm::StringMap<Signature> &signatures,
+                                  rt::FuncOp into) {
   OpBuilder builder = OpBuilder::atBlockBegin(&into.getBody().front());
   return StepLowering(program, signatures, builder).run(step);
 }

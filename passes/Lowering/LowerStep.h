@@ -19,7 +19,8 @@ struct Family {
 
 /// Lowers `@step` into the function `into` of the program.
 mlir::LogicalResult lowerStep(Program &program, mlir::func::FuncOp step,
-                              const llvm::StringMap<Signature> &signatures, rt::FuncOp into);
+                              const llvm::StringMap<Signature> &signatures,
+                              rt::FuncOp into);
 
 } // namespace heddle::lowering
 

@@ -29,7 +29,8 @@ static void mergeResults(ModuleOp module, SymbolTable &symbols) {
     Operation *end = callee.getBody().front().getTerminator();
     for (auto [i, value] : llvm::enumerate(end->getOperands())) {
       if (auto argument = dyn_cast<BlockArgument>(value)) {
-        call.getResult(i).replaceAllUsesWith(call.getOperand(argument.getArgNumber()));
+        call.getResult(i).replaceAllUsesWith(
+            call.getOperand(argument.getArgNumber()));
         continue;
       }
       auto first = llvm::find(end->getOperands(), value);
@@ -59,9 +60,9 @@ static void mergeCarried(ModuleOp module) {
           for (Value result : loop.getResults())
             if (result != loop.getResult(i))
               types.push_back(result.getType());
-          auto smaller = LoopOp::create(builder, loop.getLoc(), types, loop.getOverAttr(),
-                                        loop.getCountAttr(), loop.getReversedAttr(),
-                                        loop.getInits());
+          auto smaller = LoopOp::create(
+              builder, loop.getLoc(), types, loop.getOverAttr(),
+              loop.getCountAttr(), loop.getReversedAttr(), loop.getInits());
           smaller.getBody().takeBody(loop.getBody());
           for (auto [k, result] : llvm::enumerate(loop.getResults()))
             if (k != i)
@@ -90,7 +91,8 @@ static void readCalls(ModuleOp module, llvm::StringMap<Signature> &signatures) {
   });
 }
 
-static void nameArguments(func::FuncOp function, SmallVectorImpl<std::string> &names,
+static void nameArguments(func::FuncOp function,
+                          SmallVectorImpl<std::string> &names,
                           const Signature &signature) {
   llvm::StringMap<unsigned> seen;
   auto add = [&](StringRef name) {
@@ -124,10 +126,12 @@ static LogicalResult lowerSegment(Program &program, Signature &signature) {
   SmallVector<std::string> names;
   nameArguments(function, names, signature);
   OpBuilder atProgram = OpBuilder::atBlockEnd(&program.op.getBody().front());
-  signature.lowered = rt::FuncOp::create(atProgram, function.getLoc(), function.getSymName(), types,
-                                         llvm::to_vector_of<StringRef>(names));
+  signature.lowered =
+      rt::FuncOp::create(atProgram, function.getLoc(), function.getSymName(),
+                         types, llvm::to_vector_of<StringRef>(names));
   Block &body = signature.lowered.getBody().front();
-  BlockLowering lowering(program, OpBuilder::atBlockBegin(&body), function.getSymName());
+  BlockLowering lowering(program, OpBuilder::atBlockBegin(&body),
+                         function.getSymName());
   for (auto [i, argument] : llvm::enumerate(function.getArguments()))
     lowering.bind(argument, body.getArgument(i));
   for (auto [i, value] : llvm::enumerate(end->getOperands())) {
@@ -156,15 +160,18 @@ static rt::ProgramOp makeProgram(ModuleOp module, dist::MeshAttr mesh) {
   MLIRContext *context = module.getContext();
   OpBuilder builder = OpBuilder::atBlockEnd(module.getBody());
   SmallVector<Attribute> axes;
-  for (auto [name, size] : llvm::zip(mesh.getNames(), mesh.getSizes().asArrayRef()))
-    axes.push_back(rt::AxisAttr::get(context, cast<StringAttr>(name).getValue(), size));
-  ArrayAttr arenas = builder.getArrayAttr(
-      {rt::ArenaAttr::get(context, kCompute, kUnplacedBytes, rt::MemoryClass::compute)});
-  ArrayAttr streams = builder.getArrayAttr({rt::StreamAttr::get(context, kCompute, false),
-                                            rt::StreamAttr::get(context, kComm, true)});
-  return rt::ProgramOp::create(builder, module.getLoc(), "program", builder.getArrayAttr(axes),
-                               arenas, streams, builder.getArrayAttr({}), builder.getArrayAttr({}),
-                               "step");
+  for (auto [name, size] :
+       llvm::zip(mesh.getNames(), mesh.getSizes().asArrayRef()))
+    axes.push_back(
+        rt::AxisAttr::get(context, cast<StringAttr>(name).getValue(), size));
+  ArrayAttr arenas = builder.getArrayAttr({rt::ArenaAttr::get(
+      context, kCompute, kUnplacedBytes, rt::MemoryClass::compute)});
+  ArrayAttr streams =
+      builder.getArrayAttr({rt::StreamAttr::get(context, kCompute, false),
+                            rt::StreamAttr::get(context, kComm, true)});
+  return rt::ProgramOp::create(
+      builder, module.getLoc(), "program", builder.getArrayAttr(axes), arenas,
+      streams, builder.getArrayAttr({}), builder.getArrayAttr({}), "step");
 }
 
 namespace heddle {
@@ -198,13 +205,14 @@ struct LowerToRtPass : impl::LowerToRtPassBase<LowerToRtPass> {
       if (failed(lowerSegment(program, signatures.find(name)->second)))
         return failure();
     OpBuilder atProgram = OpBuilder::atBlockEnd(&program.op.getBody().front());
-    auto into = rt::FuncOp::create(atProgram, step.getLoc(), "step", TypeRange(),
-                                   ArrayRef<StringRef>());
+    auto into = rt::FuncOp::create(atProgram, step.getLoc(), "step",
+                                   TypeRange(), ArrayRef<StringRef>());
     if (failed(lowerStep(program, step, signatures, into)))
       return failure();
     program.op.setCommunicatorsAttr(
         atProgram.getArrayAttr(program.communicators.getArrayRef()));
-    program.op.setEventsAttr(atProgram.getArrayAttr(program.events.getArrayRef()));
+    program.op.setEventsAttr(
+        atProgram.getArrayAttr(program.events.getArrayRef()));
     step.erase();
     for (StringRef name : order)
       signatures.find(name)->second.function.erase();

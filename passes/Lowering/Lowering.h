@@ -39,8 +39,8 @@ struct Program {
 struct Signature {
   mlir::func::FuncOp function;
   rt::FuncOp lowered;
-  /// Per result, the argument of `lowered` that receives it, or -1 where no call
-  /// uses it.
+  /// Per result, the argument of `lowered` that receives it, or -1 where no
+  /// call uses it.
   llvm::SmallVector<int> results;
   /// Per result: it is added to what is there.
   llvm::SmallVector<bool> accumulates;
@@ -55,7 +55,8 @@ std::string labelOf(mlir::Operation *op);
 /// Lowers the ops of one block of tensors to work on buffers.
 class BlockLowering {
 public:
-  BlockLowering(Program &program, mlir::OpBuilder builder, llvm::StringRef scope)
+  BlockLowering(Program &program, mlir::OpBuilder builder,
+                llvm::StringRef scope)
       : program(program), builder(builder), scope(scope.str()) {}
 
   /// The buffer of a value, a temporary one where none is bound.
@@ -63,10 +64,12 @@ public:
   void bind(mlir::Value value, mlir::Value buffer) { places[value] = buffer; }
   bool isBound(mlir::Value value) const { return places.contains(value); }
   /// `value` is not stored but added to `buffer`.
-  void accumulate(mlir::Value value, mlir::Value buffer) { sums[value] = buffer; }
+  void accumulate(mlir::Value value, mlir::Value buffer) {
+    sums[value] = buffer;
+  }
 
-  /// Lowers an op on tensors (one with a factor rule, or a collective). Ops that
-  /// one kernel can hold are gathered; `flush` launches what was gathered.
+  /// Lowers an op on tensors (one with a factor rule, or a collective). Ops
+  /// that one kernel can hold are gathered; `flush` launches what was gathered.
   mlir::LogicalResult lower(mlir::Operation *op);
   mlir::LogicalResult flush();
   /// Before the ops of a block: gives values that are only copied on (into an
@@ -74,13 +77,16 @@ public:
   void prepare(mlir::Block &block);
 
   /// A new buffer of a tensor's shape. Offsets are the Memory pass's to give.
-  mlir::Value makeBuffer(llvm::StringRef name, llvm::StringRef reason, mlir::RankedTensorType type,
+  mlir::Value makeBuffer(llvm::StringRef name, llvm::StringRef reason,
+                         mlir::RankedTensorType type,
                          llvm::StringRef memoryClass);
   mlir::Value viewAs(mlir::Value buffer, llvm::ArrayRef<int64_t> shape,
                      llvm::ArrayRef<int64_t> strides = {}, int64_t offset = 0);
-  void copy(mlir::Location location, llvm::StringRef label, mlir::Value from, mlir::Value to);
+  void copy(mlir::Location location, llvm::StringRef label, mlir::Value from,
+            mlir::Value to);
   /// to += from, element by element.
-  void addBuffers(mlir::Location location, llvm::StringRef label, mlir::Value from, mlir::Value to,
+  void addBuffers(mlir::Location location, llvm::StringRef label,
+                  mlir::Value from, mlir::Value to,
                   mlir::RankedTensorType type);
 
   mlir::OpBuilder &getBuilder() { return builder; }
@@ -101,11 +107,14 @@ private:
   mlir::LogicalResult lowerZerosLike(transformer::ZerosLikeOp op);
   mlir::LogicalResult lowerCollective(mlir::Operation *op);
   mlir::LogicalResult lowerOther(mlir::Operation *op);
-  /// Adds what was computed beside its sum to it, where the op itself could not.
+  /// Adds what was computed beside its sum to it, where the op itself could
+  /// not.
   void finishSum(mlir::Operation *op, mlir::Value value);
-  mlir::Value beginOfShard(mlir::Location location, dist::ShardAttr shard, int64_t local);
-  void gatherRows(mlir::Location location, llvm::StringRef label, mlir::Value table,
-                  mlir::Value index, mlir::Value first, mlir::Value output);
+  mlir::Value beginOfShard(mlir::Location location, dist::ShardAttr shard,
+                           int64_t local);
+  void gatherRows(mlir::Location location, llvm::StringRef label,
+                  mlir::Value table, mlir::Value index, mlir::Value first,
+                  mlir::Value output);
   void makePartial(mlir::Operation *op, mlir::ArrayAttr axes);
   void slice(dist::SliceOp op);
 
@@ -113,7 +122,8 @@ private:
   mlir::OpBuilder builder;
   std::string scope;
   llvm::DenseMap<mlir::Value, mlir::Value> places, sums;
-  llvm::DenseSet<mlir::Value> inPlaceParts; // of stacked tensors, computed where they go
+  llvm::DenseSet<mlir::Value>
+      inPlaceParts; // of stacked tensors, computed where they go
   llvm::SmallVector<mlir::Operation *> open; // ops of the kernel being gathered
   llvm::StringMap<unsigned> bufferNames;
 };
@@ -127,7 +137,8 @@ bool isKernelOp(mlir::Operation *op);
 /// Whether `op` can join a kernel that holds `open`.
 bool canJoin(llvm::ArrayRef<mlir::Operation *> open, mlir::Operation *op);
 /// Launches one kernel for `ops`, and those along columns that belong to them.
-mlir::LogicalResult launchKernel(BlockLowering &lowering, llvm::ArrayRef<mlir::Operation *> ops);
+mlir::LogicalResult launchKernel(BlockLowering &lowering,
+                                 llvm::ArrayRef<mlir::Operation *> ops);
 
 } // namespace heddle::lowering
 

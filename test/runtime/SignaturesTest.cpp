@@ -34,6 +34,7 @@ using Reduction = heddle_rt_reduction;
 using MemoryClass = heddle_rt_memory_class;
 using GemmArgs = const heddle_rt_gemm_args *;
 using AttentionArgs = const heddle_rt_attention_args *;
+using RopeArgs = const heddle_rt_rope_args *;
 using AllToAllShape = const heddle_rt_all_to_all_shape *;
 
 template <class... Parameters>

@@ -1,0 +1,156 @@
+//===- Lifetimes.cpp - when objects of memory are needed ------------------===//
+
+#include "passes/Memory/Lifetimes.h"
+
+#include "mlir/IR/SymbolTable.h"
+
+using namespace mlir;
+using namespace heddle;
+using namespace heddle::memory;
+
+bool Object::isPersistent() const {
+  return memoryClass != "saved" && memoryClass != "workspace" &&
+         memoryClass != "communication";
+}
+
+namespace {
+
+struct Touch {
+  int64_t position;
+  bool reads;
+  SmallVector<rt::ForOp> loops; ///< around it, outermost first
+};
+
+/// Whether the first thing that happens to each argument of a function is a
+/// read.
+SmallVector<bool> readsFirst(rt::FuncOp function) {
+  SmallVector<std::optional<bool>> first(function.getNumArguments());
+  function.walk([&](rt::WorkOpInterface work) {
+    for (const rt::Access &access : work.getAccesses()) {
+      Value buffer = access.buffer;
+      while (auto view = buffer.getDefiningOp<rt::ViewOp>())
+        buffer = view.getSource();
+      auto argument = dyn_cast<BlockArgument>(buffer);
+      if (!argument || argument.getOwner() != &function.getBody().front())
+        continue;
+      std::optional<bool> &entry = first[argument.getArgNumber()];
+      if (!entry)
+        entry = access.reads;
+    }
+  });
+  SmallVector<bool> result;
+  for (std::optional<bool> entry : first)
+    result.push_back(entry.value_or(true));
+  return result;
+}
+
+class Finder {
+public:
+  explicit Finder(rt::FuncOp function) { found.function = function; }
+
+  FunctionObjects run() {
+    visit(found.function.getBody().front());
+    for (auto &[name, object] : found.objects)
+      setLifetime(object, touches[name]);
+    return std::move(found);
+  }
+
+private:
+  void visit(Block &block) {
+    for (Operation &op : block) {
+      int64_t position = found.positions.size();
+      found.positions.push_back(&op);
+      if (auto loop = dyn_cast<rt::ForOp>(op)) {
+        loops.push_back(loop);
+        begins[loop] = position;
+        visit(loop.getBody().front());
+        ends[loop] = static_cast<int64_t>(found.positions.size()) - 1;
+        loops.pop_back();
+      } else if (auto buffer = dyn_cast<rt::BufferOp>(op)) {
+        addBuffer(buffer);
+      } else if (auto work = dyn_cast<rt::WorkOpInterface>(op)) {
+        for (const rt::Access &access : work.getAccesses())
+          touch(access.buffer, position, access.reads);
+      } else if (auto call = dyn_cast<rt::CallOp>(op)) {
+        visitCall(call, position);
+      }
+    }
+  }
+
+  void visitCall(rt::CallOp call, int64_t position) {
+    found.calls.emplace_back(position, call);
+    auto callee = SymbolTable::lookupNearestSymbolFrom<rt::FuncOp>(
+        call, call.getCalleeAttr());
+    SmallVector<bool> reads = readsFirst(callee);
+    for (auto [i, operand] : llvm::enumerate(call.getOperands()))
+      if (isa<rt::BufType>(operand.getType()))
+        touch(operand, position, reads[i]);
+  }
+
+  void addBuffer(rt::BufferOp buffer) {
+    Object &object = found.objects[buffer.getName()];
+    if (object.buffers.empty()) {
+      object.name = buffer.getName().str();
+      object.reason = buffer.getReason().str();
+      object.memoryClass =
+          buffer->getAttrOfType<StringAttr>("memory_class").getValue().str();
+      object.begin = buffer.getOffset();
+    }
+    int64_t begin = std::min<int64_t>(object.begin, buffer.getOffset());
+    object.bytes += object.begin - begin;
+    object.begin = begin;
+    int64_t end =
+        buffer.getOffset() + cast<rt::BufType>(buffer.getType()).getSpanBytes();
+    for (auto [index, stride] :
+         llvm::zip(buffer.getIndices(), buffer.getStrides())) {
+      object.layerStride = std::max(object.layerStride, stride);
+      if (auto argument = dyn_cast<BlockArgument>(index))
+        if (auto loop = dyn_cast<rt::ForOp>(argument.getOwner()->getParentOp()))
+          end += stride * (loop.getUpper() - 1);
+    }
+    object.bytes = std::max(object.bytes, end - object.begin);
+    object.buffers.push_back(buffer);
+  }
+
+  void touch(Value value, int64_t position, bool reads) {
+    while (auto view = value.getDefiningOp<rt::ViewOp>())
+      value = view.getSource();
+    if (auto buffer = value.getDefiningOp<rt::BufferOp>())
+      touches[buffer.getName()].push_back({position, reads, loops});
+  }
+
+  void setLifetime(Object &object, ArrayRef<Touch> list) {
+    if (list.empty())
+      return;
+    // The loops around all touches, as long as each iteration begins anew.
+    size_t common = list.front().loops.size();
+    for (const Touch &touch : list) {
+      size_t same = 0;
+      while (same < common && same < touch.loops.size() &&
+             touch.loops[same] == list.front().loops[same])
+        ++same;
+      common = same;
+    }
+    if (list.front().reads) // what the iteration before has left
+      common = 0;
+    object.first = std::numeric_limits<int64_t>::max();
+    for (const Touch &touch : list) {
+      bool inside = touch.loops.size() > common;
+      object.first = std::min(object.first, inside ? begins[touch.loops[common]]
+                                                   : touch.position);
+      object.last = std::max(object.last, inside ? ends[touch.loops[common]]
+                                                 : touch.position);
+    }
+  }
+
+  FunctionObjects found;
+  SmallVector<rt::ForOp> loops;
+  DenseMap<Operation *, int64_t> begins, ends;
+  llvm::StringMap<SmallVector<Touch>> touches;
+};
+
+} // namespace
+
+FunctionObjects memory::findObjects(rt::FuncOp function) {
+  return Finder(function).run();
+}

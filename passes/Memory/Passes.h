@@ -1,0 +1,18 @@
+//===- Passes.h - offsets by lifetime ----------------------------*- C++
+//-*-===//
+
+#ifndef HEDDLE_PASSES_MEMORY_PASSES_H
+#define HEDDLE_PASSES_MEMORY_PASSES_H
+
+#include "mlir/IR/BuiltinOps.h"
+#include "mlir/Pass/Pass.h"
+
+namespace heddle {
+
+#define GEN_PASS_DECL
+#define GEN_PASS_REGISTRATION
+#include "passes/Memory/Passes.h.inc"
+
+} // namespace heddle
+
+#endif // HEDDLE_PASSES_MEMORY_PASSES_H

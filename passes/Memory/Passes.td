@@ -1,0 +1,22 @@
+#ifndef HEDDLE_MEMORY_PASSES
+#define HEDDLE_MEMORY_PASSES
+
+include "mlir/Pass/PassBase.td"
+
+def PlaceBuffersPass : Pass<"memory-place-buffers", "::mlir::ModuleOp"> {
+  let summary = "An offset for every buffer, in arenas of fixed size";
+  let description = [{
+    All `rt.buffer`s of one name are one object of memory. Parameters, gradients,
+    optimizer state, inputs and outputs live from step to step and come first.
+    What the step saves and computes is packed by lifetime; the temporaries of the
+    functions it calls share one frame behind that, each function packed by
+    lifetime.
+
+    - Expects: `lowering-lower-to-rt` has run.
+    - Leaves: final offsets and the size of the arena; `getMemoryReport` then says
+      live bytes at the peak, arena bytes, and every object with its reason.
+    - Skips: nothing.
+  }];
+}
+
+#endif // HEDDLE_MEMORY_PASSES

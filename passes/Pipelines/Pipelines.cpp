@@ -1,0 +1,100 @@
+//===- Pipelines.cpp - the whole compilation, in order --------------------===//
+//
+// Read top to bottom; it is the compiler.
+//
+//===----------------------------------------------------------------------===//
+
+#include "passes/Pipelines/Pipelines.h"
+
+#include "dialects/Transformer/Transformer.h"
+#include "passes/Autodiff/Passes.h"
+#include "passes/Collectives/Passes.h"
+#include "passes/Import/Import.h"
+#include "passes/Lowering/Passes.h"
+#include "passes/Memory/Passes.h"
+#include "passes/Planning/ApplyPlan.h"
+#include "passes/Sharding/Passes.h"
+
+#include "mlir/Pass/PassManager.h"
+
+using namespace mlir;
+using namespace heddle;
+
+std::string heddle::phaseName(Phase phase) {
+  static constexpr const char *kNames[] = {
+      "import", "autodiff", "sharding", "collectives", "lowering", "memory"};
+  int number = static_cast<int>(phase);
+  return "0" + std::to_string(number + 1) + "-" + kNames[number];
+}
+
+/// The forward functions of the model's segments, on whole tensors.
+static FailureOr<OwningOpRef<ModuleOp>> import(MLIRContext &context,
+                                               const CompileInput &input) {
+  StepShape shape;
+  shape.sequences = input.plan.axisSize("dp") * input.plan.microBatch;
+  shape.sequenceLength = input.train.sequenceLength;
+  shape.microBatches = input.plan.microBatches;
+  FailureOr<OwningOpRef<ModuleOp>> module =
+      importModel(context, input.model, shape);
+  if (succeeded(module))
+    setOptimizer(**module, input.train.optimizer);
+  return module;
+}
+
+static void addPasses(Phase phase, PassManager &passes) {
+  switch (phase) {
+  case Phase::Import:
+    break;
+  case Phase::Autodiff:
+    // Backward functions beside forward ones; then the step, as loops.
+    passes.addPass(createBuildBackwardPass());
+    passes.addPass(createBuildStepPass());
+    break;
+  case Phase::Sharding:
+    // A layout in every type, from the plan's pins; what has no rule is
+    // refused.
+    passes.addPass(createPropagateLayoutsPass());
+    passes.addPass(createVerifyLayoutsPass());
+    break;
+  case Phase::Collectives:
+    // One rank's program, with explicit collectives.
+    passes.addPass(createPartitionPass());
+    passes.addPass(createVerifyCollectivesPass());
+    break;
+  case Phase::Lowering:
+    // Buffers, kernels, products, streams and events.
+    passes.addPass(createLowerToRtPass());
+    break;
+  case Phase::Memory:
+    // An offset for every buffer.
+    passes.addPass(createPlaceBuffersPass());
+    break;
+  }
+}
+
+static LogicalResult runPhase(Phase phase, ModuleOp module,
+                              const CompileInput &input) {
+  if (phase == Phase::Sharding &&
+      failed(applyPlan(module, input.plan, input.model)))
+    return failure();
+  PassManager passes(module.getContext());
+  addPasses(phase, passes);
+  return passes.run(module);
+}
+
+FailureOr<OwningOpRef<ModuleOp>>
+heddle::compileUpTo(MLIRContext &context, const CompileInput &input, Phase last,
+                    const PhaseObserver &observer) {
+  FailureOr<OwningOpRef<ModuleOp>> module = import(context, input);
+  if (failed(module))
+    return failure();
+  for (Phase phase : kPhases) {
+    if (phase > last)
+      break;
+    if (failed(runPhase(phase, **module, input)))
+      return failure();
+    if (observer)
+      observer(phase, **module);
+  }
+  return module;
+}

@@ -1,0 +1,21 @@
+//===- ApplyPlan.h - a plan's decisions onto the module ---------*- C++ -*-===//
+
+#ifndef HEDDLE_PASSES_PLANNING_APPLYPLAN_H
+#define HEDDLE_PASSES_PLANNING_APPLYPLAN_H
+
+#include "heddle/Plan/Plan.h"
+
+#include "mlir/IR/BuiltinOps.h"
+
+namespace heddle {
+
+/// Writes a plan onto a module that was imported from `model`: the mesh, the
+/// layout of every parameter, of the values that flow between segments and of
+/// the step's inputs, and the plan's text. `checkPlan` has accepted the plan; a
+/// parameter that the plan does not know fails with a message.
+mlir::LogicalResult applyPlan(mlir::ModuleOp module, const Plan &plan,
+                              const ModelConfig &model);
+
+} // namespace heddle
+
+#endif // HEDDLE_PASSES_PLANNING_APPLYPLAN_H

@@ -1,0 +1,100 @@
+//===- Rope.cpp - rotary positions ----------------------------------------===//
+//
+// The sines of one position serve all heads of it. Angles are reduced in fp64,
+// so that far positions are as exact as near ones.
+//
+//===----------------------------------------------------------------------===//
+
+#include "runtime/common/Dtype.h"
+#include "runtime/host/Context.h"
+
+#include <cmath>
+#include <vector>
+
+using heddle::runtime::invalid;
+
+namespace {
+
+/// What the queued work keeps: frequencies are the caller's only during the
+/// call.
+struct Rope {
+  int64_t positions, heads, half;
+  bool inverse;
+  std::vector<double> frequencies;
+  const float *input;
+  const int32_t *position;
+  float *output;
+
+  void turn(int64_t p, std::vector<float> &cosine,
+            std::vector<float> &sine) const {
+    for (int64_t i = 0; i < half; ++i) {
+      const double angle = double(position[p]) * frequencies[size_t(i)];
+      cosine[size_t(i)] = float(std::cos(angle));
+      sine[size_t(i)] = float(inverse ? -std::sin(angle) : std::sin(angle));
+    }
+    for (int64_t h = 0; h < heads; ++h) {
+      const float *x = input + (p * heads + h) * 2 * half;
+      float *y = output + (p * heads + h) * 2 * half;
+#pragma omp simd
+      for (int64_t i = 0; i < half; ++i) {
+        const float c = cosine[size_t(i)], s = sine[size_t(i)];
+        const float a = x[i], b = x[i + half];
+        y[i] = a * c - b * s;
+        y[i + half] = b * c + a * s;
+      }
+    }
+  }
+
+  void run(int threads) const {
+#pragma omp parallel num_threads(threads)
+    {
+      std::vector<float> cosine(static_cast<size_t>(half)),
+          sine(static_cast<size_t>(half));
+#pragma omp for
+      for (int64_t p = 0; p < positions; ++p)
+        turn(p, cosine, sine);
+    }
+  }
+};
+
+} // namespace
+
+heddle_rt_status heddle_rt_rope(heddle_rt_stream *stream,
+                                const heddle_rt_rope_args *args,
+                                const void *input, const int32_t *positions,
+                                void *output) {
+  if (!stream || !args)
+    return invalid("heddle_rt_rope: {} is NULL", stream ? "args" : "stream");
+  const char *name = heddle::runtime::orUnnamed(args->name, "rope");
+  if (args->positions < 0 || args->heads < 0 || args->head_size < 0 ||
+      args->head_size % 2 != 0)
+    return invalid("{}: positions {}, heads {}, head_size {}: expected none "
+                   "negative and an even head_size",
+                   name, args->positions, args->heads, args->head_size);
+  const int64_t elements = args->positions * args->heads * args->head_size;
+  if (elements == 0)
+    return heddle::host::openFor(stream, name);
+  if (!input || !positions || !output || !args->frequencies)
+    return invalid("{}: input, positions, output or frequencies is NULL", name);
+  const int64_t half = args->head_size / 2;
+  Rope rope{args->positions,
+            args->heads,
+            half,
+            args->inverse != 0,
+            {args->frequencies, args->frequencies + half},
+            static_cast<const float *>(input),
+            positions,
+            static_cast<float *>(output)};
+  const std::vector<heddle_rt_access> accesses = {
+      {input, elements * 4, 0},
+      {positions, args->positions * 4, 0},
+      {output, elements * 4, 1}};
+  const heddle::runtime::Trace::Call call{
+      "rope", name, stream->late, -1, 0, HEDDLE_RT_F32, 0, 0};
+  const int threads = stream->context->computeThreads;
+  return heddle::host::queueWork(stream, call, accesses,
+                                 [rope = std::move(rope), threads] {
+                                   rope.run(threads);
+                                   return HEDDLE_RT_OK;
+                                 });
+}
