@@ -383,6 +383,6 @@ NOT_YET = {
     "memory_estimate_vs_measured": "memory estimates", "planner_finds_plan": "heddle plan",
     "planner_never_proposes": "heddle plan", "planner_plans_all_compile": "heddle plan",
     "plan_property": "heddle plan", "plan_export_roundtrip": "heddle plan", "no_silent_violation": "heddle plan",
-    "op_result_equal": "op graphs", "op_result_value": "op graphs", "ir_verifier": "op graphs",
-    "diagnostic_or_correct": "op graphs",
+    "op_result_equal": "an op graph", "op_result_value": "an op graph", "ir_verifier": "IR after every pass",
+    "diagnostic_or_correct": "an op graph",
 }

@@ -14,6 +14,7 @@ import unittest.mock
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 import data  # noqa: E402
+import graphtext  # noqa: E402
 import run_cases  # noqa: E402
 import tensors  # noqa: E402
 import translate  # noqa: E402
@@ -192,6 +193,59 @@ class Assertions(unittest.TestCase):
         same = {"type": "same_result_under", "plans": [{**PLAN, "dp": 2}]}
         self.skips(case(LOSS, same, plan={"cp": 2}), "needs cp 2 (same_result_under holds)")
         self.fails(case(LOSS, same, plan={"cp": 2}), "loss is wrong")
+
+
+GRAPH = {"model_type": "op_graph", "mesh": {"x": 4},
+         "inputs": [{"name": "a", "shape": [10], "sharding": [["x"]], "init": "arange"}],
+         "ops": [{"op": "mean", "ins": ["a"], "out": "m", "dims": [0]},
+                 {"op": "add_scalar", "ins": ["a"], "out": "l", "value": 1.0}], "outputs": ["m"]}
+
+
+class Graphs(unittest.TestCase):
+    """Against a heddle-run-graph that says what it is told to."""
+
+    def ends(self, says, code, assertion, status, contains="", model=None):
+        with tempfile.TemporaryDirectory() as folder:
+            tool = pathlib.Path(folder) / "heddle-run-graph"
+            tool.write_text(f"#!/bin/sh\necho '{says}' >&{2 if code else 1}\nexit {code}\n")
+            tool.chmod(0o755)
+            entry = {**case(assertion), "model": {**GRAPH, **(model or {})}}
+            found, text = run_cases.run_case(Case(entry, Heddle(tool.with_name("heddle")), HERE, folder))
+        self.assertEqual(found, status, text)
+        self.assertIn(contains, text)
+
+    def test_values(self):
+        value = {"type": "op_result_value", "values": {"m": 4.5}, "abs": 1e-12}
+        equal = {"type": "op_result_equal", "ref": "unsharded", "abs": 0.0}
+        right, wrong = '{"graph": [{"whole": [4.5], "ranks": [4.5]}]}', '{"graph": [{"whole": [4.5], "ranks": [4]}]}'
+        self.ends(right, 0, value, "PASS")
+        self.ends(wrong, 0, value, "FAIL", "m[0] is 4, expected 4.5")
+        self.ends(right, 0, equal, "PASS")
+        self.ends(wrong, 0, equal, "FAIL")
+        self.ends('{"graph": [{"whole": [4.5], "ranks": []}]}', 0, equal, "FAIL", "0 elements")
+
+    def test_refusal_has_a_place(self):
+        equal = {"type": "op_result_equal", "ref": "unsharded", "abs": 0.0}
+        self.ends("m.mlir:4:8: error: no factor rule", 1, equal, "PASS", "m is refused with a located error: no factor")
+        self.ends("error: no factor rule", 1, equal, "FAIL", "no located error")
+        self.ends("heddle-run-graph: no input a", 2, equal, "FAIL")
+
+    def test_unwritable_op(self):
+        self.ends("", 0, {"type": "op_result_equal", "ref": "unsharded", "abs": 0.0}, "SKIP", "op fft of an op graph",
+                  {"ops": [{"op": "fft", "ins": ["a"], "out": "m"}]})
+
+    def test_text(self):
+        text, inputs = graphtext.graph_of(GRAPH, "m")
+        self.assertIn('a = #dist.layout<#mesh, [{"x"} padded 12]>', text)
+        self.assertIn('transformer.contract "a, a z -> z" %a, %constant1', text)
+        self.assertNotIn("transformer.add", text)  # not what m depends on
+        self.assertEqual(inputs, {"a": list(range(10)), "constant1": [0.1] * 10})
+
+    def test_all_shardings(self):
+        found = graphtext.all_shardings(2, ["x", "y"])
+        self.assertEqual(len(found), 11)
+        self.assertEqual(len(set(map(tuple, found))), 11)
+        self.assertIn((("y", "x"), ()), [tuple(dims) for dims in found])
 
 
 class CommandLine(unittest.TestCase):
