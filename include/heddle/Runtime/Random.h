@@ -102,7 +102,6 @@ inline void normalFill(uint64_t seed, uint64_t stream, uint64_t first,
   const int64_t quads = (count - i) / 4;
   const uint64_t firstQuad = (first + uint64_t(i)) / 4;
   float *whole = out + i;
-  HEDDLE_SIMD
   for (int64_t q = 0; q < quads; ++q) {
     const Block block = blockAt(seed, stream, firstQuad + uint64_t(q));
     float n0, n1, n2, n3;

@@ -1,0 +1,178 @@
+//===- StateFile.cpp - All ranks write one safetensors file ---------------===//
+//
+// The first rank writes the header beside the file's place; then every rank
+// writes its share where it belongs; then the first renames. So nothing stands
+// under the name before it is complete, and no rank holds a whole tensor.
+//
+//===----------------------------------------------------------------------===//
+
+#include "runtime/train/States.h"
+
+#include "runtime/common/Status.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <cerrno>
+#include <cstring>
+#include <fcntl.h>
+#include <unistd.h>
+
+namespace heddle::train {
+
+using runtime::State;
+
+namespace {
+
+/// Where everything goes; the same on every rank.
+struct Plan {
+  struct Part {
+    const State *state;
+    int64_t instance;
+    int64_t offset; ///< in the file
+  };
+  std::string header; ///< with its size before it
+  std::vector<Part> parts;
+  int64_t scalarsAt = 0;
+};
+
+std::string escaped(const std::string &text) {
+  std::string to;
+  for (char c : text)
+    if (c == '"' || c == '\\')
+      to += {'\\', c};
+    else
+      to += c;
+  return to;
+}
+
+Plan planFile(const runtime::Tables &tables,
+              const std::vector<std::string> &kinds,
+              const std::vector<ScalarTensor> &scalars) {
+  Plan plan;
+  std::string json = "{\"__metadata__\":{\"format\":\"pt\"}";
+  int64_t end = 0;
+  const auto entry = [&](const std::string &name, std::string_view dtype,
+                         const std::vector<int64_t> &shape, int64_t bytes) {
+    json += fmt::format(
+        ",\"{}\":{{\"dtype\":\"{}\",\"shape\":[{}],\"data_offsets\":[{},{}]}}",
+        escaped(name), dtype, fmt::join(shape, ","), end, end + bytes);
+    end += bytes;
+  };
+  for (const std::string &kind : kinds)
+    for (const State &state : tables.states)
+      for (int64_t i = 0; state.kind == kind && i < state.layers; ++i) {
+        plan.parts.push_back({&state, i, end});
+        entry((kind == "parameter" ? "" : kind + ".") + state.instanceName(i),
+              "F32", state.file.shape, elementsOf(state.file.shape) * 4);
+      }
+  plan.scalarsAt = end;
+  for (const ScalarTensor &scalar : scalars)
+    entry(scalar.name, tensorTypeName(scalar.type), {},
+          int64_t(scalar.bytes.size()));
+  json += '}';
+  json.resize((json.size() + 7) / 8 * 8, ' ');
+  for (int i = 0; i < 8; ++i)
+    plan.header += char(uint64_t(json.size()) >> (8 * i));
+  plan.header += json;
+  for (Plan::Part &part : plan.parts)
+    part.offset += int64_t(plan.header.size());
+  plan.scalarsAt += int64_t(plan.header.size());
+  return plan;
+}
+
+class File {
+public:
+  File(const std::string &path, int flags)
+      : path(path), descriptor(::open(path.c_str(), flags, 0644)) {}
+  ~File() {
+    if (descriptor >= 0)
+      ::close(descriptor);
+  }
+  File(const File &) = delete;
+  File &operator=(const File &) = delete;
+
+  heddle_rt_status opened() const {
+    return descriptor >= 0 ? HEDDLE_RT_OK : failed("open");
+  }
+  heddle_rt_status write(const void *from, int64_t bytes, int64_t offset) {
+    const char *next = static_cast<const char *>(from);
+    while (bytes > 0) {
+      const ssize_t done = ::pwrite(descriptor, next, size_t(bytes), offset);
+      if (done < 0 && errno == EINTR)
+        continue;
+      if (done <= 0)
+        return failed("write");
+      next += done;
+      offset += done;
+      bytes -= done;
+    }
+    return HEDDLE_RT_OK;
+  }
+  heddle_rt_status flush() {
+    return ::fsync(descriptor) == 0 ? HEDDLE_RT_OK : failed("flush");
+  }
+
+private:
+  heddle_rt_status failed(const char *what) const {
+    return runtime::invalid("{}: cannot {}: {}", path, what, strerror(errno));
+  }
+
+  std::string path;
+  int descriptor;
+};
+
+heddle_rt_status writeShare(Rank &rank, const Plan &plan, File &file) {
+  std::vector<float> block, run;
+  for (const Plan::Part &part : plan.parts) {
+    const State &state = *part.state;
+    const Extents extents(rank.tables.mesh, rank.rank, state.layout,
+                          state.file);
+    if (!extents.first())
+      continue;
+    block.resize(size_t(extents.blockElements()));
+    run.resize(size_t(extents.runElements()));
+    HEDDLE_RT_TRY(downloadBlock(rank, state, part.instance, block));
+    for (int64_t r = 0; r < extents.runCount(); ++r) {
+      extents.fromBlock(r, block.data(), run.data());
+      HEDDLE_RT_TRY(file.write(run.data(), extents.runElements() * 4,
+                               part.offset + extents.runStart(r) * 4));
+    }
+  }
+  return HEDDLE_RT_OK;
+}
+
+} // namespace
+
+heddle_rt_status writeStates(Rank &rank, const std::string &path,
+                             const std::vector<std::string> &kinds,
+                             const std::vector<ScalarTensor> &scalars) {
+  const Plan plan = planFile(rank.tables, kinds, scalars);
+  const std::string partial = path + ".partial";
+  if (rank.rank == 0) {
+    File file(partial, O_CREAT | O_TRUNC | O_WRONLY | O_CLOEXEC);
+    HEDDLE_RT_TRY(file.opened());
+    HEDDLE_RT_TRY(
+        file.write(plan.header.data(), int64_t(plan.header.size()), 0));
+    int64_t at = plan.scalarsAt;
+    for (const ScalarTensor &scalar : scalars) {
+      HEDDLE_RT_TRY(
+          file.write(scalar.bytes.data(), int64_t(scalar.bytes.size()), at));
+      at += int64_t(scalar.bytes.size());
+    }
+  }
+  HEDDLE_RT_TRY(rank.barrier());
+  {
+    File file(partial, O_WRONLY | O_CLOEXEC);
+    HEDDLE_RT_TRY(file.opened());
+    HEDDLE_RT_TRY(writeShare(rank, plan, file));
+    HEDDLE_RT_TRY(file.flush());
+  }
+  HEDDLE_RT_TRY(rank.barrier());
+  if (rank.rank == 0 && ::rename(partial.c_str(), path.c_str()) != 0)
+    return runtime::invalid("{}: cannot rename to {}: {}", partial, path,
+                            strerror(errno));
+  return HEDDLE_RT_OK;
+}
+
+} // namespace heddle::train

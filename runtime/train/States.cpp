@@ -1,0 +1,254 @@
+#include "runtime/train/States.h"
+
+#include "heddle/Runtime/Formats.h"
+#include "heddle/Runtime/Random.h"
+
+#include "runtime/common/Status.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <set>
+
+namespace heddle::train {
+
+using runtime::State;
+using runtime::Tables;
+
+Result<Weights> Weights::open(const std::string &path) {
+  Weights weights;
+  weights.path = path;
+  std::vector<std::filesystem::path> paths = {path};
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored)) {
+    paths.clear();
+    for (const auto &entry : std::filesystem::directory_iterator(path, ignored))
+      if (entry.path().extension() == ".safetensors")
+        paths.push_back(entry.path());
+    std::sort(paths.begin(), paths.end());
+    if (paths.empty())
+      return Error{fmt::format("{}: the folder has no .safetensors", path)};
+  }
+  for (const auto &each : paths) {
+    Result<SafetensorsFile> file = SafetensorsFile::open(each);
+    if (!file)
+      return file.error();
+    weights.files.push_back(std::move(*file));
+  }
+  return weights;
+}
+
+Weights::Found Weights::find(const std::string &name) const {
+  for (const SafetensorsFile &file : files)
+    if (const TensorEntry *tensor = file.find(name))
+      return {&file, tensor};
+  return {};
+}
+
+Result<void> Weights::check(const Tables &tables) const {
+  for (const State &state : tables.states) {
+    if (state.kind != "parameter")
+      continue;
+    for (int64_t i = 0; i < state.layers; ++i) {
+      const std::string name = state.instanceName(i);
+      const Found found = find(name);
+      if (!found.tensor)
+        return Error{fmt::format("{}: there is no tensor '{}'", path, name)};
+      if (found.tensor->shape != state.file.shape)
+        return Error{fmt::format("{}: {}: found shape [{}], expected [{}]",
+                                 found.file->path(), name,
+                                 fmt::join(found.tensor->shape, ", "),
+                                 fmt::join(state.file.shape, ", "))};
+      const TensorType type = found.tensor->type;
+      if (type != TensorType::F32 && type != TensorType::BF16 &&
+          type != TensorType::F16)
+        return Error{fmt::format("{}: {}: found {}, expected F32, BF16 or F16",
+                                 found.file->path(), name,
+                                 tensorTypeName(type))};
+    }
+  }
+  return {};
+}
+
+std::vector<std::string> Weights::unused(const Tables &tables) const {
+  std::set<std::string> used;
+  for (const State &state : tables.states)
+    for (int64_t i = 0; state.kind == "parameter" && i < state.layers; ++i)
+      used.insert(state.instanceName(i));
+  std::vector<std::string> rest;
+  for (const SafetensorsFile &file : files)
+    for (const TensorEntry &tensor : file.tensors())
+      if (!used.contains(tensor.name))
+        rest.push_back(tensor.name);
+  return rest;
+}
+
+namespace {
+
+template <class T>
+void widenRun(const std::byte *bytes, int64_t first, int64_t count, float *to) {
+  for (int64_t i = 0; i < count; ++i) {
+    T value;
+    memcpy(&value, bytes + (first + i) * int64_t(sizeof(T)), sizeof(T));
+    to[i] = float(widen(value));
+  }
+}
+
+void readRun(const Weights::Found &found, int64_t first, int64_t count,
+             float *to) {
+  const std::byte *bytes = found.file->bytes(*found.tensor).data();
+  switch (found.tensor->type) {
+  case TensorType::BF16:
+    return widenRun<bf16>(bytes, first, count, to);
+  case TensorType::F16:
+    return widenRun<f16>(bytes, first, count, to);
+  default:
+    return widenRun<float>(bytes, first, count, to);
+  }
+}
+
+/// values = mean + std * normal.
+struct Distribution {
+  float mean, std;
+};
+Distribution distributionOf(const State &state, bool testInit) {
+  const bool random = testInit && state.kind == "parameter";
+  if (state.init.type == "normal")
+    return {0, float(state.init.std)};
+  if (state.init.type == "ones")
+    return {1, random ? 0.1f : 0.0f};
+  return {0, random ? 0.02f : 0.0f};
+}
+
+void drawRun(const Distribution &d, uint64_t seed, uint64_t stream,
+             int64_t first, int64_t count, float *to) {
+  if (d.std == 0)
+    return std::fill_n(to, count, d.mean), void();
+  random::normalFill(seed, stream, uint64_t(first), count, to);
+  for (int64_t i = 0; i < count; ++i)
+    to[i] = ::fmaf(d.std, to[i], d.mean);
+}
+
+template <class T>
+std::vector<T> narrowed(const std::vector<float> &values) {
+  std::vector<T> to(values.size());
+  for (size_t i = 0; i < to.size(); ++i)
+    narrow(values[i], to[i]);
+  return to;
+}
+
+heddle_rt_status uploadBlock(Rank &rank, const State &state, int64_t i,
+                             const std::vector<float> &block) {
+  const runtime::Place place = instancePlace(state, i);
+  const int64_t n = int64_t(block.size());
+  switch (state.dtype) {
+  case HEDDLE_RT_F32:
+    return rank.upload(place, block.data(), n * 4);
+  case HEDDLE_RT_BF16:
+    return rank.upload(place, narrowed<bf16>(block).data(), n * 2);
+  case HEDDLE_RT_F16:
+    return rank.upload(place, narrowed<f16>(block).data(), n * 2);
+  default:
+    return runtime::invalid("{} {}: a state of this dtype cannot be filled",
+                            state.kind, state.name);
+  }
+}
+
+template <class T>
+heddle_rt_status downloadAs(Rank &rank, const runtime::Place &place,
+                            std::vector<float> &block) {
+  std::vector<T> raw(block.size());
+  HEDDLE_RT_TRY(
+      rank.download(raw.data(), place, int64_t(raw.size() * sizeof(T))));
+  for (size_t i = 0; i < raw.size(); ++i)
+    block[i] = float(widen(raw[i]));
+  return HEDDLE_RT_OK;
+}
+} // namespace
+
+heddle_rt_status downloadBlock(Rank &rank, const State &state, int64_t i,
+                               std::vector<float> &block) {
+  const runtime::Place place = instancePlace(state, i);
+  switch (state.dtype) {
+  case HEDDLE_RT_F32:
+    return downloadAs<float>(rank, place, block);
+  case HEDDLE_RT_BF16:
+    return downloadAs<bf16>(rank, place, block);
+  case HEDDLE_RT_F16:
+    return downloadAs<f16>(rank, place, block);
+  default:
+    return runtime::invalid("{} {}: a state of this dtype cannot be written",
+                            state.kind, state.name);
+  }
+}
+
+heddle_rt_status fillStates(Rank &rank, const Weights *weights, bool testInit) {
+  std::vector<float> block, run;
+  for (const State &state : rank.tables.states) {
+    const Extents extents(rank.tables.mesh, rank.rank, state.layout,
+                          state.file);
+    const Distribution distribution = distributionOf(state, testInit);
+    run.resize(size_t(extents.runElements()));
+    for (int64_t i = 0; i < state.layers; ++i) {
+      const std::string name = state.instanceName(i);
+      const uint64_t stream = random::nameHash(name);
+      Weights::Found found;
+      if (weights && state.kind == "parameter")
+        found = weights->find(name);
+      block.assign(size_t(extents.blockElements()), 0);
+      for (int64_t r = 0; r < extents.runCount(); ++r) {
+        const int64_t first = extents.runStart(r);
+        if (found.tensor)
+          readRun(found, first, extents.runElements(), run.data());
+        else
+          drawRun(distribution, uint64_t(rank.tables.seed), stream, first,
+                  extents.runElements(), run.data());
+        extents.toBlock(r, run.data(), block.data());
+      }
+      HEDDLE_RT_TRY(uploadBlock(rank, state, i, block));
+    }
+  }
+  return HEDDLE_RT_OK;
+}
+
+heddle_rt_status checkReplicas(Rank &rank, int64_t step) {
+  std::vector<int64_t> own, all;
+  std::vector<const State *> whose;
+  std::vector<char> bytes;
+  for (const State &state : rank.tables.states)
+    for (int64_t i = 0; i < state.layers; ++i) {
+      bytes.resize(
+          size_t(elementsOf(state.layout.local) * bytesOf(state.dtype)));
+      HEDDLE_RT_TRY(rank.download(bytes.data(), instancePlace(state, i),
+                                  int64_t(bytes.size())));
+      own.push_back(int64_t(random::nameHash(bytes.data(), bytes.size())));
+      whose.push_back(&state);
+    }
+  HEDDLE_RT_TRY(rank.gather(own, all));
+  for (size_t s = 0; s < own.size(); ++s) {
+    const State &state = *whose[s];
+    std::vector<int32_t> firstOf(size_t(rank.size), -1); // by share
+    for (int32_t r = 0; r < rank.size; ++r) {
+      const Extents extents(rank.tables.mesh, r, state.layout, state.file);
+      int32_t &first = firstOf[size_t(extents.share())];
+      if (first < 0)
+        first = r;
+      else if (all[size_t(r) * own.size() + s] !=
+               all[size_t(first) * own.size() + s]) {
+        int64_t layer = 0;
+        for (size_t before = s; before-- > 0 && whose[before] == &state;)
+          ++layer;
+        return runtime::fail(HEDDLE_RT_CHECK_FAILED,
+                             "after step {} the copies of {} {} on ranks {} "
+                             "and {} differ",
+                             step, state.kind, state.instanceName(layer), first,
+                             r);
+      }
+    }
+  }
+  return HEDDLE_RT_OK;
+}
+
+} // namespace heddle::train

@@ -1,0 +1,64 @@
+//===- States.h - Parameters and optimizer states: in, out, compared ------===//
+
+#ifndef RUNTIME_TRAIN_STATES_H
+#define RUNTIME_TRAIN_STATES_H
+
+#include "heddle/Support/Safetensors.h"
+
+#include "runtime/train/Rank.h"
+
+#include <string>
+#include <vector>
+
+namespace heddle::train {
+
+/// A file of weights, or all files of a folder.
+class Weights {
+public:
+  static Result<Weights> open(const std::string &path);
+
+  /// A tensor and the file it is in; null if there is none.
+  struct Found {
+    const SafetensorsFile *file = nullptr;
+    const TensorEntry *tensor = nullptr;
+  };
+  Found find(const std::string &name) const;
+  /// Every parameter of `tables` is there, in its file form, as floats.
+  Result<void> check(const runtime::Tables &tables) const;
+  /// Tensors of the files that no parameter has.
+  std::vector<std::string> unused(const runtime::Tables &tables) const;
+
+private:
+  std::string path;
+  std::vector<SafetensorsFile> files;
+};
+
+/// Fills all states of the rank: parameters from `weights` (null: by their
+/// initial values, with random ones everywhere if `testInit`), the others by
+/// their initial values; padding is zero.
+heddle_rt_status fillStates(Rank &rank, const Weights *weights, bool testInit);
+
+/// Reads the rank's block of instance `i`; `block` has its size.
+heddle_rt_status downloadBlock(Rank &rank, const runtime::State &state,
+                               int64_t i, std::vector<float> &block);
+
+struct ScalarTensor {
+  std::string name;
+  TensorType type;
+  std::string bytes;
+};
+/// Writes one safetensors file of all states of `kinds`, in their file form,
+/// and `scalars`. Parameters have their HF name, others "KIND." before it.
+/// Each rank writes its own share in place, of replicas the first one.
+/// Collective.
+heddle_rt_status writeStates(Rank &rank, const std::string &path,
+                             const std::vector<std::string> &kinds,
+                             const std::vector<ScalarTensor> &scalars);
+
+/// Compares a hash of every state between the ranks that hold the same share.
+/// HEDDLE_RT_CHECK_FAILED names the first state that differs. Collective.
+heddle_rt_status checkReplicas(Rank &rank, int64_t step);
+
+} // namespace heddle::train
+
+#endif

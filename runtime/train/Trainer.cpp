@@ -1,0 +1,331 @@
+#include "runtime/train/Trainer.h"
+
+#include "runtime/common/Status.h"
+#include "runtime/train/Schedule.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <memory>
+#include <unistd.h>
+
+namespace heddle::train {
+
+namespace {
+
+double now() {
+  return std::chrono::duration<double>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+std::string numberOrNull(double value) {
+  return std::isfinite(value) ? fmt::format("{:.9g}", value) : "null";
+}
+
+/// Progress on a terminal, nothing when piped; a summary in any case.
+class Progress {
+public:
+  explicit Progress(int64_t steps)
+      : steps(steps), terminal(isatty(STDERR_FILENO)) {}
+
+  void step(const StepResult &r) {
+    if (r.skipped)
+      return note(fmt::format("step {}: no label is counted; skipped", r.step));
+    if (trained++ == 0)
+      first = r.loss;
+    last = r.loss;
+    seconds += r.seconds;
+    rate += r.tokensPerSecond * r.seconds;
+    if (!terminal)
+      return;
+    fmt::print(stderr, "\rstep {}/{}  loss {:.4f}  {:.0f} tokens/s", r.step,
+               steps, r.loss, r.tokensPerSecond);
+    if (r.mfu > 0)
+      fmt::print(stderr, "  MFU {:.1f} %", r.mfu * 100);
+    fmt::print(stderr, "\033[K");
+    open = true;
+  }
+  void note(const std::string &text) {
+    endLine();
+    fmt::print(stderr, "{}\n", text);
+  }
+  void summary() {
+    endLine();
+    if (trained > 0)
+      fmt::print(stderr, "{} steps, loss {:.4f} -> {:.4f}, {:.0f} tokens/s\n",
+                 trained, first, last, seconds > 0 ? rate / seconds : 0);
+  }
+
+private:
+  void endLine() {
+    if (open)
+      fmt::print(stderr, "\n");
+    open = false;
+  }
+
+  int64_t steps, trained = 0;
+  double first = 0, last = 0, seconds = 0, rate = 0;
+  bool terminal, open = false;
+};
+
+class Trainer {
+public:
+  Trainer(Rank &rank, const Job &job, bool &common)
+      : rank(rank), job(job), tables(job.tables), common(common),
+        progress(job.steps) {}
+
+  heddle_rt_status run();
+
+private:
+  heddle_rt_status openLog();
+  heddle_rt_status step(int64_t number);
+  heddle_rt_status train(StepResult &result);
+  heddle_rt_status setInputs(const StepResult &result);
+  heddle_rt_status setTokens(const std::string &name,
+                             const runtime::Input &input,
+                             const std::vector<int32_t> &whole, int32_t pad);
+  heddle_rt_status readOutputs(StepResult &result);
+  heddle_rt_status report(const StepResult &result);
+  heddle_rt_status checkResult(const StepResult &result);
+  heddle_rt_status dump(const StepResult &result);
+
+  Rank &rank;
+  const Job &job;
+  const runtime::Tables &tables;
+  bool &common;
+  Progress progress;
+  Batch batch;
+  std::unique_ptr<std::FILE, int (*)(std::FILE *)> log{nullptr, std::fclose};
+};
+
+heddle_rt_status Trainer::openLog() {
+  if (rank.rank != 0 || job.options.log.empty())
+    return HEDDLE_RT_OK;
+  log.reset(std::fopen(job.options.log.c_str(), "w"));
+  if (!log)
+    return runtime::invalid("{}: cannot open: {}", job.options.log,
+                            strerror(errno));
+  return HEDDLE_RT_OK;
+}
+
+heddle_rt_status Trainer::run() {
+  HEDDLE_RT_TRY(openLog());
+  HEDDLE_RT_TRY(fillStates(rank, job.weights, job.options.testInit));
+  for (int64_t number = 1; number <= job.steps; ++number)
+    HEDDLE_RT_TRY(step(number));
+  if (!job.options.save.empty())
+    HEDDLE_RT_TRY(writeStates(rank, job.options.save, {"parameter"}, {}));
+  if (rank.rank == 0)
+    progress.summary();
+  return HEDDLE_RT_OK;
+}
+
+heddle_rt_status Trainer::step(int64_t number) {
+  StepResult result;
+  result.step = number;
+  result.rate =
+      learningRate(tables.schedule, tables.optimizer.learningRate, number);
+  const double start = now();
+  if (auto ok = job.data->fill(number, batch); !ok) {
+    common = true;
+    return runtime::invalid("{}", ok.message());
+  }
+  result.counted = batch.counted;
+  result.skipped = batch.counted == 0;
+  if (!result.skipped)
+    HEDDLE_RT_TRY(train(result));
+  result.seconds = now() - start;
+  const double tokens = double(tables.globalBatch * tables.sequenceLength);
+  if (!result.skipped) {
+    result.tokensPerSecond = tokens / result.seconds;
+    if (tables.peakFlopsPerDevice > 0)
+      result.mfu = tables.flopsPerStep / result.seconds /
+                   (tables.peakFlopsPerDevice * double(tables.ranks()));
+  }
+  if (rank.rank == 0)
+    HEDDLE_RT_TRY(report(result));
+  HEDDLE_RT_TRY(checkResult(result));
+  if (number == job.steps && !job.options.dump.empty())
+    return dump(result);
+  return HEDDLE_RT_OK;
+}
+
+heddle_rt_status Trainer::train(StepResult &result) {
+  HEDDLE_RT_TRY(setInputs(result));
+  HEDDLE_RT_TRY(rank.step());
+  HEDDLE_RT_TRY(rank.synchronize());
+  return readOutputs(result);
+}
+
+heddle_rt_status Trainer::setTokens(const std::string &name,
+                                    const runtime::Input &input,
+                                    const std::vector<int32_t> &whole,
+                                    int32_t pad) {
+  if (elementsOf(input.layout.shape) != int64_t(whole.size()))
+    return runtime::invalid("tables.bin: input {} has shape [{}], expected {} "
+                            "elements (global_batch x sequence_length)",
+                            name, fmt::join(input.layout.shape, ", "),
+                            whole.size());
+  const Extents extents(tables.mesh, rank.rank, input.layout,
+                        {input.layout.shape, {}});
+  std::vector<int32_t> block(size_t(extents.blockElements()), pad);
+  for (int64_t r = 0; r < extents.runCount(); ++r)
+    extents.toBlock(r, whole.data() + extents.runStart(r), block.data());
+  return rank.upload(input, block.data(), extents.blockElements() * 4);
+}
+
+heddle_rt_status Trainer::setInputs(const StepResult &result) {
+  const auto correction = [&](double beta) {
+    return float(1 - std::pow(beta, double(result.step)));
+  };
+  const auto [beta1, beta2] = tables.optimizer.betas;
+  for (const auto &[name, input] : tables.inputs) {
+    const auto scalar = [&](auto value) {
+      return rank.upload(input, &value, sizeof value);
+    };
+    heddle_rt_status status = HEDDLE_RT_OK;
+    if (name == "tokens")
+      status = setTokens(name, input, batch.tokens, 0);
+    else if (name == "labels")
+      status = setTokens(name, input, batch.labels, -100);
+    else if (name == "documents")
+      status = setTokens(name, input, batch.documents, 0);
+    else if (name == "positions")
+      status = setTokens(name, input, batch.positions, 0);
+    else if (name == "learning_rate")
+      status = scalar(float(result.rate));
+    else if (name == "step")
+      status = scalar(int32_t(result.step));
+    else if (name == "bias_correction1")
+      status = scalar(correction(beta1));
+    else if (name == "bias_correction2")
+      status = scalar(correction(beta2));
+    else
+      status = runtime::invalid("tables.bin: there is nothing to fill input "
+                                "'{}' with",
+                                name);
+    HEDDLE_RT_TRY(status);
+  }
+  return HEDDLE_RT_OK;
+}
+
+heddle_rt_status Trainer::readOutputs(StepResult &result) {
+  for (const auto &[name, output] : tables.outputs) {
+    char raw[8] = {};
+    HEDDLE_RT_TRY(rank.download(raw, output, bytesOf(output.dtype)));
+    double value = 0;
+    const auto as = [&]<class T>(T typed) {
+      memcpy(&typed, raw, sizeof typed);
+      return double(typed);
+    };
+    switch (output.dtype) {
+    case HEDDLE_RT_F32:
+      value = as(float());
+      break;
+    case HEDDLE_RT_F64:
+      value = as(double());
+      break;
+    case HEDDLE_RT_I32:
+      value = as(int32_t());
+      break;
+    case HEDDLE_RT_I64:
+      value = as(int64_t());
+      break;
+    default:
+      return runtime::invalid("tables.bin: output {} is no f32, f64, i32 or "
+                              "i64",
+                              name);
+    }
+    if (name == "loss")
+      result.loss = value;
+    if (name == "gradient_norm") {
+      result.gradientNorm = value;
+      result.hasNorm = true;
+    }
+    if (name == "count" && int64_t(value) != result.counted)
+      return runtime::fail(HEDDLE_RT_CHECK_FAILED,
+                           "step {}: the program counted {} labels, the data "
+                           "has {}",
+                           result.step, int64_t(value), result.counted);
+  }
+  return HEDDLE_RT_OK;
+}
+
+heddle_rt_status Trainer::report(const StepResult &result) {
+  progress.step(result);
+  if (!log)
+    return HEDDLE_RT_OK;
+  const std::string line = logLine(result) + "\n";
+  if (std::fputs(line.c_str(), log.get()) < 0 || std::fflush(log.get()) != 0)
+    return runtime::invalid("{}: cannot write: {}", job.options.log,
+                            strerror(errno));
+  return HEDDLE_RT_OK;
+}
+
+heddle_rt_status Trainer::checkResult(const StepResult &result) {
+  if (!result.skipped && !std::isfinite(result.loss)) {
+    common = true;
+    return runtime::fail(HEDDLE_RT_CHECK_FAILED,
+                         "step {}: the loss is {}; training stopped (a lower "
+                         "learning rate or clipping may help)",
+                         result.step, result.loss);
+  }
+  const int64_t every = job.options.replicaCheck;
+  if (every == 0 || result.step % every != 0)
+    return HEDDLE_RT_OK;
+  const heddle_rt_status status = checkReplicas(rank, result.step);
+  common = status == HEDDLE_RT_CHECK_FAILED;
+  return status;
+}
+
+heddle_rt_status Trainer::dump(const StepResult &result) {
+  const auto scalar = [](const char *name, TensorType type, auto value) {
+    std::string bytes(sizeof value, 0);
+    memcpy(bytes.data(), &value, sizeof value);
+    return ScalarTensor{name, type, bytes};
+  };
+  std::vector<ScalarTensor> scalars = {
+      scalar("loss", TensorType::F32, float(result.loss)),
+      scalar("counted_labels", TensorType::I64, result.counted)};
+  if (result.hasNorm)
+    scalars.push_back(
+        scalar("gradient_norm", TensorType::F32, float(result.gradientNorm)));
+  return writeStates(rank, job.options.dump, {"parameter", "gradient"},
+                     scalars);
+}
+
+} // namespace
+
+std::string logLine(const StepResult &r) {
+  return fmt::format(
+      "{{\"step\": {}, \"loss\": {}, \"counted_labels\": {}, "
+      "\"gradient_norm\": {}, \"learning_rate\": {}, \"seconds\": {}, "
+      "\"tokens_per_second\": {}, \"mfu\": {}, \"skipped\": {}}}",
+      r.step, r.skipped ? "null" : numberOrNull(r.loss), r.counted,
+      r.hasNorm ? numberOrNull(r.gradientNorm) : "null", numberOrNull(r.rate),
+      numberOrNull(r.seconds), numberOrNull(r.tokensPerSecond),
+      r.mfu > 0 ? numberOrNull(r.mfu) : "null", r.skipped);
+}
+
+heddle_rt_status trainRank(heddle_rt_context *context, const Job &job,
+                           bool &common) {
+  Rank rank(context, job.tables);
+  HEDDLE_RT_TRY(rank.create());
+  return Trainer(rank, job, common).run();
+}
+
+heddle_rt_status recordRank(heddle_rt_context *context, const Job &job) {
+  Rank rank(context, job.tables);
+  HEDDLE_RT_TRY(rank.create());
+  HEDDLE_RT_TRY(rank.step());
+  HEDDLE_RT_TRY(rank.synchronize());
+  const std::string &path = job.options.trace;
+  return heddle_rt_trace_write(context,
+                               path.empty() ? "/dev/stdout" : path.c_str());
+}
+
+} // namespace heddle::train
