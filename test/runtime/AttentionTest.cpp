@@ -185,10 +185,12 @@ struct Reference {
 void expectNear(const char *what, const std::vector<float> &got,
                 const std::vector<double> &wanted, double tolerance) {
   ASSERT_EQ(got.size(), wanted.size());
-  for (size_t i = 0; i < got.size(); ++i)
-    if (!(std::isinf(wanted[i]) && got[i] == float(wanted[i])))
-      ASSERT_NEAR(got[i], wanted[i], tolerance * (1 + std::abs(wanted[i])))
-          << what << " at " << i;
+  for (size_t i = 0; i < got.size(); ++i) {
+    if (std::isinf(wanted[i]) && got[i] == float(wanted[i]))
+      continue;
+    ASSERT_NEAR(got[i], wanted[i], tolerance * (1 + std::abs(wanted[i])))
+        << what << " at " << i;
+  }
 }
 
 void runOne(Problem &problem, int threads = 1) {
