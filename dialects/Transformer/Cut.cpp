@@ -2,6 +2,8 @@
 
 #include "dialects/Transformer/Cut.h"
 
+#include "heddle/Support/Check.h"
+
 #include "mlir/IR/IRMapping.h"
 #include "llvm/ADT/SetVector.h"
 
@@ -22,11 +24,10 @@ public:
       : joint(joint), crossing(crossing), repeat(repeat), builder(joint),
         ending(joint.getBody().front().getTerminator()) {}
 
-  FailureOr<CutFunctions> run(unsigned results, StringRef firstName,
-                              StringRef secondName) {
+  CutFunctions run(unsigned results, StringRef firstName,
+                   StringRef secondName) {
     divide(results);
-    if (failed(findCrossing()))
-      return failure();
+    findCrossing();
     CutFunctions made;
     made.first = build(firstName, first, /*isFirst=*/true);
     made.second = build(secondName, second, /*isFirst=*/false);
@@ -76,16 +77,14 @@ private:
     return ops;
   }
 
-  LogicalResult findCrossing() {
+  void findCrossing() {
     for (Operation *op : second.ops)
       for (Value operand : op->getOperands()) {
         Operation *made = operand.getDefiningOp();
         if (!made || !inFirst.contains(made) || repeat(made))
           continue;
-        if (getName(operand).empty())
-          return made->emitOpError()
-                 << "has a result without a name, which " << op->getName()
-                 << " reads on the other side of the cut";
+        HEDDLE_CHECK(!getName(operand).empty(), "a result of {} has no name",
+                     made->getName().getStringRef().str());
         readers[operand].insert(op);
       }
     // In the order in which they are made, not read: the first function's.
@@ -93,7 +92,6 @@ private:
       for (Value result : op->getResults())
         if (readers.count(result))
           crossed.push_back(result);
-    return success();
   }
 
   /// `rms_norm_grad (d_x1), contract (d_wq)`.
@@ -179,7 +177,7 @@ private:
 };
 } // namespace
 
-FailureOr<CutFunctions>
+CutFunctions
 heddle::transformer::cut(func::FuncOp joint, unsigned results,
                          StringRef firstName, StringRef secondName,
                          StringRef crossing,

@@ -32,11 +32,11 @@ struct CutFunctions {
 /// Where `repeat` holds for the op that makes it, a value does not cross: its
 /// op stands in both functions, and its operands are what `second` reads.
 ///
-/// Fails where a value that crosses has no name.
-mlir::FailureOr<CutFunctions>
-cut(mlir::func::FuncOp joint, unsigned results, llvm::StringRef firstName,
-    llvm::StringRef secondName, llvm::StringRef crossing,
-    llvm::function_ref<bool(mlir::Operation *)> repeat);
+/// Every value that crosses has a name.
+CutFunctions cut(mlir::func::FuncOp joint, unsigned results,
+                 llvm::StringRef firstName, llvm::StringRef secondName,
+                 llvm::StringRef crossing,
+                 llvm::function_ref<bool(mlir::Operation *)> repeat);
 
 } // namespace heddle::transformer
 

@@ -166,8 +166,8 @@ LogicalResult differentiate(func::FuncOp function) {
   if (isLoss)
     return success();
   std::string name = function.getName().str();
-  return cut(function, results, name, name + "_bwd", kSavedName,
-             readsParametersOnly);
+  cut(function, results, name, name + "_bwd", kSavedName, readsParametersOnly);
+  return success();
 }
 
 struct BuildBackwardPass : impl::BuildBackwardPassBase<BuildBackwardPass> {
