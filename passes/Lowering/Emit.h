@@ -1,0 +1,86 @@
+//===- Emit.h - rt IR => the texts of a program => an executable -*- C++
+//-*-===//
+//
+// The last step of a compilation. Nothing is decided here: one op becomes one
+// statement. The same texts compile with a host compiler and with nvcc.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef HEDDLE_PASSES_LOWERING_EMIT_H
+#define HEDDLE_PASSES_LOWERING_EMIT_H
+
+#include "dialects/Rt/Rt.h"
+
+#include <string>
+#include <vector>
+
+namespace heddle::lowering {
+
+/// One kernel as a file of its own, so that its object can be kept for every
+/// program that has the same kernel.
+struct KernelUnit {
+  std::string name; ///< of the functor, an identifier
+  std::string text; ///< includes heddle/Runtime/Skeletons.h, instantiates
+};
+
+/// A program as texts.
+struct ProgramText {
+  std::string step;          ///< step.cpp
+  std::string kernels;       ///< kernels.h: functors, declarations of launches
+  std::string kernelsSource; ///< kernels.cpp: all instantiations in one file
+  std::string tables;        ///< tables.bin: bytes
+  std::vector<KernelUnit> units;
+};
+
+/// The texts of the one rt.program of `module`. Fails with a diagnostic where
+/// an op of a kernel has no form in C++ or `tables` does not say what
+/// heddle/Runtime/Tables.h asks for.
+mlir::FailureOr<ProgramText> emitProgram(mlir::ModuleOp module);
+
+/// The functors and launches of a program's kernels, and the units they come
+/// from. `kernels` are those that are launched, in order.
+struct KernelsText {
+  std::string header, source;
+  std::vector<KernelUnit> units;
+};
+mlir::FailureOr<KernelsText> emitKernels(rt::ProgramOp program);
+
+/// step.cpp alone.
+mlir::FailureOr<std::string> emitStep(rt::ProgramOp program);
+
+/// tables.bin: the program's `tables` with mesh, arenas and communicators
+/// added. A program without `tables` has an empty file.
+mlir::FailureOr<std::string> emitTables(rt::ProgramOp program);
+
+/// Writes step.cpp, kernels.h, kernels.cpp, tables.bin and a CMakeLists.txt
+/// into `folder`, which is made. Where `sourceRoot`, the root of heddle's
+/// sources, is given, the runtime's sources go to `folder`/runtime, so that the
+/// folder builds without heddle. A failure is in `message`.
+mlir::LogicalResult writeProgram(const ProgramText &text,
+                                 llvm::StringRef folder,
+                                 llvm::StringRef sourceRoot,
+                                 std::string &message);
+
+struct BuildOptions {
+  /// The host compiler; "": `c++` of the search path.
+  std::string compiler;
+  /// Folders that hold heddle/Runtime/*.h.
+  std::vector<std::string> includes;
+  /// Where objects are kept, by a hash of text, headers, flags and compiler;
+  /// "": HEDDLE_CACHE, else ~/.cache/heddle.
+  std::string cache;
+  /// Libraries and flags of the link, in order.
+  std::vector<std::string> link;
+  /// Compilers at a time; 0: as many as there are cores.
+  unsigned jobs = 0;
+};
+
+/// Compiles the texts and links them into `output`. A failure is in `message`,
+/// with the compiler's words.
+mlir::LogicalResult buildProgram(const ProgramText &text,
+                                 const BuildOptions &options,
+                                 llvm::StringRef output, std::string &message);
+
+} // namespace heddle::lowering
+
+#endif // HEDDLE_PASSES_LOWERING_EMIT_H

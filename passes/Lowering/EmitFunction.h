@@ -1,0 +1,91 @@
+//===- EmitFunction.h - rt.func => a C++ function ---------------*- C++ -*-===//
+
+#ifndef HEDDLE_PASSES_LOWERING_EMITFUNCTION_H
+#define HEDDLE_PASSES_LOWERING_EMITFUNCTION_H
+
+#include "passes/Lowering/EmitText.h"
+
+#include "llvm/ADT/DenseMap.h"
+#include "llvm/ADT/MapVector.h"
+#include "llvm/ADT/StringMap.h"
+
+#include <map>
+#include <tuple>
+
+namespace heddle::lowering {
+
+/// What a program's parts are called in step.cpp.
+struct ProgramNames {
+  explicit ProgramNames(rt::ProgramOp program);
+
+  struct Place {
+    std::string constant, comment;
+  };
+
+  rt::ProgramOp program;
+  std::vector<std::string> streams, events, communicators,
+      arenas; ///< members of heddle_program
+  llvm::StringMap<std::string> functions;
+  llvm::MapVector<mlir::Attribute, std::string>
+      places; ///< axes of rt.rank_index -> member
+  /// (arena, offset, name) of a buffer -> its constant, in order.
+  std::map<std::tuple<int64_t, int64_t, std::string>, Place> offsets;
+  Namer members, globals;
+
+  llvm::StringRef offset(rt::BufferOp buffer) const;
+
+private:
+  static std::string communicatorWish(mlir::ArrayAttr axes);
+  static std::string indexWord(mlir::Value index);
+  void addOffset(rt::BufferOp buffer);
+};
+
+/// Prints one function: a statement per op, each under a comment that names the
+/// op and layer it came from.
+class FunctionPrinter {
+public:
+  FunctionPrinter(const ProgramNames &names, rt::FuncOp func,
+                  llvm::raw_ostream &os)
+      : names(names), func(func), os(os) {}
+
+  mlir::LogicalResult print();
+
+private:
+  mlir::LogicalResult printBlock(mlir::Block &block);
+  mlir::LogicalResult printOp(mlir::Operation &op);
+  void printBuffer(rt::BufferOp op);
+  void printFor(rt::ForOp op);
+  void printGemm(rt::GemmOp op);
+  template <class Op>
+  void printAttention(Op op);
+  void printLaunch(rt::KernelLaunchOp op);
+  void printRope(rt::RopeOp op);
+  void printSegments(rt::SegmentSortOp op);
+  void printSegments(rt::SegmentSumOp op);
+  mlir::LogicalResult printCollective(mlir::Operation *op);
+  mlir::LogicalResult printOther(mlir::Operation *op);
+
+  /// "TRY(call);" on a line of its own, under a comment for `op`.
+  void statement(mlir::Operation *op, const std::string &call);
+  void comment(mlir::Operation *op);
+  std::string launchOperand(rt::KernelLaunchOp op, rt::OperandAttr operand,
+                            mlir::ValueRange group);
+
+  std::string get(mlir::Value value) const { return expressions.lookup(value); }
+  std::string add(std::string base, int64_t offset, mlir::OperandRange indices,
+                  llvm::ArrayRef<int64_t> strides) const;
+  std::string stream(llvm::StringRef name) const;
+  std::string communicator(mlir::ArrayAttr axes) const;
+
+  const ProgramNames &names;
+  rt::FuncOp func;
+  llvm::raw_ostream &os;
+  unsigned indent = 2;
+  Namer locals;
+  std::string lastComment;
+  llvm::DenseMap<mlir::Value, std::string> expressions;
+};
+
+} // namespace heddle::lowering
+
+#endif // HEDDLE_PASSES_LOWERING_EMITFUNCTION_H

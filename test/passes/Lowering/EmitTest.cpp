@@ -1,0 +1,159 @@
+//===- EmitTest.cpp - An emitted program, compiled and run ----------------===//
+
+#include "passes/Lowering/Emit.h"
+
+#include "mlir/IR/MLIRContext.h"
+#include "mlir/Parser/Parser.h"
+#include "llvm/ADT/SmallString.h"
+#include "llvm/Support/FileSystem.h"
+#include "llvm/Support/MemoryBuffer.h"
+#include "llvm/Support/Path.h"
+#include "llvm/Support/Program.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdlib>
+
+using namespace mlir;
+using namespace heddle::lowering;
+
+namespace {
+
+/// A folder that goes away with the test.
+struct Folder {
+  SmallString<128> path;
+  Folder() { llvm::sys::fs::createUniqueDirectory("heddle-emit", path); }
+  ~Folder() { llvm::sys::fs::remove_directories(path); }
+  std::string operator/(StringRef name) const {
+    SmallString<128> file(path);
+    llvm::sys::path::append(file, name);
+    return file.str().str();
+  }
+};
+
+std::string replaceAll(std::string text, StringRef from, StringRef to) {
+  for (size_t at = text.find(from.str()); at != std::string::npos;
+       at = text.find(from.str(), at + to.size()))
+    text.replace(at, from.size(), to.str());
+  return text;
+}
+
+std::string mlpModule(int ranks) {
+  auto buffer = llvm::MemoryBuffer::getFile(
+      HEDDLE_SOURCE_DIR "/test/passes/Lowering/Mlp.mlir.in");
+  if (!buffer)
+    return "";
+  std::string text = replaceAll((*buffer)->getBuffer().str(), "@RANKS@",
+                                std::to_string(ranks));
+  return replaceAll(text, "@F@", std::to_string(16 / ranks));
+}
+
+FailureOr<ProgramText> emit(const std::string &module) {
+  DialectRegistry registry;
+  registry.insert<heddle::rt::RtDialect>();
+  MLIRContext context(registry);
+  OwningOpRef<ModuleOp> parsed = parseSourceString<ModuleOp>(module, &context);
+  if (!parsed)
+    return failure();
+  return emitProgram(*parsed);
+}
+
+BuildOptions makeOptions(const Folder &folder) {
+  BuildOptions options;
+  options.includes = {HEDDLE_SOURCE_DIR "/include"};
+  options.cache = folder / "cache";
+  if (auto link = llvm::MemoryBuffer::getFile(HEDDLE_PROGRAM_LINK)) {
+    SmallVector<StringRef> words;
+    (*link)->getBuffer().split(words, '\n', -1, /*KeepEmpty=*/false);
+    options.link.assign(words.begin(), words.end());
+  }
+  return options;
+}
+
+int run(StringRef program, StringRef argument) {
+  return llvm::sys::ExecuteAndWait(program, {program, argument});
+}
+
+class EmittedProgram : public testing::TestWithParam<int> {};
+
+TEST_P(EmittedProgram, EqualsPlainLoops) {
+  Folder folder;
+  FailureOr<ProgramText> text = emit(mlpModule(GetParam()));
+  ASSERT_TRUE(succeeded(text));
+  std::string message;
+  ASSERT_TRUE(succeeded(
+      buildProgram(*text, makeOptions(folder), folder / "mlp", message)))
+      << message;
+  std::string ranks = std::to_string(GetParam());
+  EXPECT_EQ(run(folder / "mlp", ranks), 0);
+  // Late, in random orders that the events allow, with the happens-before
+  // check.
+  setenv("HEDDLE_HOST_MODE", "late", 1);
+  setenv("HEDDLE_RACES", "1", 1);
+  for (const char *seed : {"1", "2", "3"}) {
+    setenv("HEDDLE_SEED", seed, 1);
+    EXPECT_EQ(run(folder / "mlp", ranks), 0) << "seed " << seed;
+  }
+  unsetenv("HEDDLE_HOST_MODE");
+  unsetenv("HEDDLE_RACES");
+  // A program for as many ranks refuses others.
+  EXPECT_NE(run(folder / "mlp", std::to_string(GetParam() + 1)), 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, EmittedProgram, testing::Values(1, 2));
+
+TEST(Build, KeepsObjects) {
+  Folder folder;
+  FailureOr<ProgramText> text = emit(mlpModule(1));
+  ASSERT_TRUE(succeeded(text));
+  std::string message;
+  auto seconds = [&] {
+    auto begin = std::chrono::steady_clock::now();
+    EXPECT_TRUE(succeeded(
+        buildProgram(*text, makeOptions(folder), folder / "mlp", message)))
+        << message;
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() -
+                                         begin)
+        .count();
+  };
+  double cold = seconds(), warm = seconds();
+  EXPECT_LT(warm, cold / 2);
+  // Another step around the same kernels compiles nothing but itself.
+  auto countObjects = [&] {
+    int count = 0;
+    std::error_code error;
+    for (llvm::sys::fs::directory_iterator it(folder / "cache/objects", error),
+         end;
+         it != end && !error; it.increment(error))
+      ++count;
+    return count;
+  };
+  int before = countObjects();
+  text->step += "\n// another\n";
+  seconds();
+  EXPECT_EQ(countObjects(), before + 1);
+}
+
+TEST(Build, SaysWhatTheCompilerSaid) {
+  Folder folder;
+  FailureOr<ProgramText> text = emit(mlpModule(1));
+  ASSERT_TRUE(succeeded(text));
+  text->step += "\nint broken = undeclared;\n";
+  std::string message;
+  EXPECT_TRUE(failed(
+      buildProgram(*text, makeOptions(folder), folder / "mlp", message)));
+  EXPECT_NE(message.find("undeclared"), std::string::npos) << message;
+}
+
+TEST(Build, NamesAMissingCompiler) {
+  Folder folder;
+  BuildOptions options = makeOptions(folder);
+  options.compiler = "no-such-compiler";
+  std::string message;
+  EXPECT_TRUE(
+      failed(buildProgram(ProgramText(), options, folder / "mlp", message)));
+  EXPECT_NE(message.find("no-such-compiler"), std::string::npos) << message;
+}
+
+} // namespace
