@@ -268,6 +268,8 @@ heddle_rt_status Trainer::report(const StepResult &result) {
 
 heddle_rt_status Trainer::checkResult(const StepResult &result) {
   if (!result.skipped && !std::isfinite(result.loss)) {
+    // Not before the first rank has written its line of the log.
+    HEDDLE_RT_TRY(rank.barrier());
     common = true;
     return runtime::fail(HEDDLE_RT_CHECK_FAILED,
                          "step {}: the loss is {}; training stopped (a lower "
