@@ -15,20 +15,16 @@ static LogicalResult checkMesh(Operation *op, MeshAttr mesh, Frame &frame) {
                             llvm::Twine(frame.rank.program.numRanks) + " run");
 }
 
-/// The inputs of a group, in its order; empty where the ranks cannot meet.
-template <class Op>
-static std::vector<TensorPtr> meet(Op op, ArrayRef<int64_t> group,
-                                   Frame &frame) {
-  return frame.exchange.meet(frame.rank.number, op, group,
-                             frame.getPtr(op.getInput()));
-}
-
+/// The inputs of the group of `op`, in its order; empty where the ranks cannot
+/// meet.
 template <class Op>
 static std::vector<TensorPtr> meetGroup(Op op, Frame &frame) {
   if (failed(checkMesh(op, op.getMesh(), frame)))
     return {};
-  return meet(op, op.getMesh().getGroup(frame.rank.number, op.getAxes()),
-              frame);
+  return frame.exchange.meet(
+      frame.rank.number, op,
+      op.getMesh().getGroup(frame.rank.number, op.getAxes()),
+      frame.getPtr(op.getInput()));
 }
 
 /// Position of the rank in the group of `op`.
@@ -126,14 +122,10 @@ static LogicalResult evaluate(AllToAllOp op, Frame &frame) {
 }
 
 static LogicalResult evaluate(PermuteOp op, Frame &frame) {
-  if (failed(checkMesh(op, op.getMesh(), frame)))
-    return failure();
-  SmallVector<int64_t> all =
-      llvm::to_vector(llvm::seq<int64_t>(0, op.getMesh().getNumRanks()));
-  std::vector<TensorPtr> inputs = meet(op, all, frame);
+  std::vector<TensorPtr> inputs = meetGroup(op, frame);
   if (inputs.empty())
     return failure();
-  Tensor received = *inputs[op.getSources()[frame.rank.number]];
+  Tensor received = *inputs[op.getSources()[positionOf(op, frame)]];
   received.shape =
       cast<RankedTensorType>(op.getResult().getType()).getShape().vec();
   frame.set(op.getResult(), std::move(received));

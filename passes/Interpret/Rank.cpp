@@ -44,7 +44,8 @@ LogicalResult Frame::fail(Operation *op, const llvm::Twine &message) {
 LogicalResult Frame::run(Block &block) {
   const Evaluators &evaluators = Evaluators::get();
   for (Operation &op : block.without_terminator()) {
-    const Evaluators::Function *evaluate = evaluators.find(&op);
+    const Evaluators::Function *evaluate =
+        evaluators.find(op.getName().getStringRef());
     if (!evaluate)
       return fail(&op, "has no meaning in the interpreter");
     if (failed((*evaluate)(&op, *this)))

@@ -107,8 +107,8 @@ public:
       return evaluate(mlir::cast<Op>(op), frame);
     };
   }
-  const Function *find(mlir::Operation *op) const {
-    auto entry = table.find(op->getName().getStringRef());
+  const Function *find(llvm::StringRef name) const {
+    auto entry = table.find(name);
     return entry == table.end() ? nullptr : &entry->second;
   }
 

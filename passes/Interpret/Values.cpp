@@ -25,17 +25,14 @@ std::string heddle::interpret::getInstanceName(StateOp state, int64_t layer) {
 //===----------------------------------------------------------------------===//
 
 /// For each element in the order of the tensor, its flat index in the order of
-/// the checkpoint, of which dimension i of the tensor is dimension `order[i]`.
+/// the checkpoint, where dimension i of the tensor is dimension `order[i]`.
 static std::vector<int64_t> fileIndices(ArrayRef<int64_t> shape,
                                         ArrayRef<int64_t> order) {
-  SmallVector<int64_t> places(shape.size(), 0), strides(shape.size(), 0);
-  for (auto [dim, place] : llvm::enumerate(order))
-    places[place] = dim;
-  int64_t stride = 1;
-  for (int64_t dim : llvm::reverse(places)) {
-    strides[dim] = stride;
-    stride *= shape[dim];
-  }
+  SmallVector<int64_t> strides(shape.size(), 1);
+  for (size_t dim = 0; dim < shape.size(); ++dim)
+    for (size_t other = 0; other < shape.size(); ++other)
+      if (order[other] > order[dim])
+        strides[dim] *= shape[other];
   std::vector<int64_t> indices(1, 0);
   for (auto [size, step] : llvm::zip(shape, strides)) {
     std::vector<int64_t> longer;
