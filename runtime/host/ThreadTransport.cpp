@@ -116,7 +116,8 @@ std::shared_ptr<Post> ThreadRequest::pop(int peer) {
   Mailbox &box = members.box(members.rank);
   const std::scoped_lock lock(box.mutex);
   auto found = box.mail.find(members.key(peer, tag));
-  if (found == box.mail.end())
+  // A sender that gave up takes its post back, and leaves an empty queue.
+  if (found == box.mail.end() || found->second.empty())
     return nullptr;
   std::shared_ptr<Post> post = std::move(found->second.front());
   found->second.pop_front();
