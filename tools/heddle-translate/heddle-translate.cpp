@@ -1,6 +1,7 @@
 //===- heddle-translate.cpp - Into IR and out of it -----------------------===//
 
 #include "passes/Import/Import.h"
+#include "passes/Lowering/Emit.h"
 #include "tools/heddle-opt/Register.h"
 
 #include "mlir/Tools/mlir-translate/MlirTranslateMain.h"
@@ -44,8 +45,41 @@ static OwningOpRef<Operation *> importText(llvm::SourceMgr &source,
   return OwningOpRef<Operation *>(module->release().getOperation());
 }
 
+static cl::opt<std::string>
+    programFolder("program-folder",
+                  cl::desc("where --emit-program writes its files; without it "
+                           "they are printed one after the other"));
+static cl::opt<std::string>
+    sourceRoot("runtime-sources",
+               cl::desc("root of heddle's sources, from which --emit-program "
+                        "copies the runtime into the folder"));
+
+/// The texts of the module's rt.program, in a folder or on `os`.
+static LogicalResult emitText(Operation *op, llvm::raw_ostream &os) {
+  auto module = dyn_cast<ModuleOp>(op);
+  if (!module)
+    return op->emitError() << "expected a module";
+  auto text = heddle::lowering::emitProgram(module);
+  if (failed(text))
+    return failure();
+  if (programFolder.empty()) {
+    os << "// File: step.cpp\n"
+       << text->step << "\n// File: kernels.h\n"
+       << text->kernels << "\n// File: kernels.cpp\n"
+       << text->kernelsSource;
+    return success();
+  }
+  std::string message;
+  if (failed(heddle::lowering::writeProgram(*text, programFolder, sourceRoot,
+                                            message)))
+    return op->emitError() << message;
+  return success();
+}
+
 int main(int argc, char **argv) {
   TranslateToMLIRRegistration import(
       "import-model", "the forward of a Hugging Face config.json", importText);
+  TranslateFromMLIRRegistration emit("emit-program", "the C++ of an rt.program",
+                                     emitText, heddle::registerDialects);
   return failed(mlirTranslateMain(argc, argv, "heddle's translations"));
 }
