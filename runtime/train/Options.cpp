@@ -55,6 +55,75 @@ Result<int64_t> integer(std::string_view name, std::string_view text,
   return value;
 }
 
+/// What each option sets.
+class Table {
+public:
+  explicit Table(Options &o)
+      : texts({{"--data", &o.data},
+               {"--batch", &o.data},
+               {"--log", &o.log},
+               {"--dump", &o.dump},
+               {"--save", &o.save},
+               {"--weights", &o.weights},
+               {"--trace", &o.trace},
+               {"--tables", &o.tables}}),
+        numbers({{"--steps", {&o.steps, 1, most}},
+                 {"--token-bytes", {&o.tokenBytes, 2, 4}},
+                 {"--replica-check", {&o.replicaCheck, 1, most}},
+                 {"--rank", {&o.rank, 0, 1 << 30}},
+                 {"--seed", {&o.seed, 0, most}},
+                 {"--compute-threads", {&o.computeThreads, 1, 4096}}}),
+        flags({{"--threads", &o.threads},
+               {"--check", &o.check},
+               {"--dry", &o.dry},
+               {"--test-init", &o.testInit},
+               {"--help", &o.help}}) {}
+
+  bool setFlag(const std::string &name) const {
+    const auto found = flags.find(name);
+    if (found != flags.end())
+      *found->second = true;
+    return found != flags.end();
+  }
+  bool takesValue(const std::string &name) const {
+    return texts.contains(name) || numbers.contains(name);
+  }
+  Result<void> setValue(const std::string &name, const char *value) const {
+    if (const auto text = texts.find(name); text != texts.end()) {
+      *text->second = value;
+      return {};
+    }
+    const Number &number = numbers.at(name);
+    const Result<int64_t> parsed = integer(name, value, number.min, number.max);
+    if (!parsed)
+      return parsed.error();
+    *number.to = *parsed;
+    return {};
+  }
+  Error unknown(const std::string &name) const {
+    std::vector<std::string> known;
+    for (const auto &entry : texts)
+      known.push_back(entry.first);
+    for (const auto &entry : numbers)
+      known.push_back(entry.first);
+    for (const auto &entry : flags)
+      known.push_back(entry.first);
+    const auto near = nearestName(name, known);
+    return Error{fmt::format("option '{}' is unknown{}", name,
+                             near ? fmt::format("; did you mean {}?", *near)
+                                  : "; --help lists them")};
+  }
+
+private:
+  static constexpr int64_t most = int64_t(1) << 40;
+  struct Number {
+    int64_t *to, min, max;
+  };
+  std::map<std::string, std::string *> texts;
+  std::map<std::string, Number> numbers;
+  std::map<std::string, bool *> flags;
+};
+
 Result<void> checkTogether(const Options &options) {
   if (options.tokenBytes == 3)
     return Error{"--token-bytes: found '3', expected 2 or 4"};
@@ -73,60 +142,17 @@ Result<Options> parseOptions(int argc, const char *const *argv) {
       std::filesystem::path(argv[0]).parent_path();
   o.tables = findTables(folder);
   o.log = (folder / "log.jsonl").string();
-  const std::map<std::string, std::string *> texts = {
-      {"--data", &o.data},   {"--batch", &o.data},   {"--log", &o.log},
-      {"--dump", &o.dump},   {"--save", &o.save},    {"--weights", &o.weights},
-      {"--trace", &o.trace}, {"--tables", &o.tables}};
-  struct Number {
-    int64_t *to, min, max;
-  };
-  constexpr int64_t most = int64_t(1) << 40;
-  const std::map<std::string, Number> numbers = {
-      {"--steps", {&o.steps, 1, most}},
-      {"--token-bytes", {&o.tokenBytes, 2, 4}},
-      {"--replica-check", {&o.replicaCheck, 1, most}},
-      {"--rank", {&o.rank, 0, 1 << 30}},
-      {"--seed", {&o.seed, 0, most}},
-      {"--compute-threads", {&o.computeThreads, 1, 4096}}};
-  const std::map<std::string, bool *> flags = {{"--threads", &o.threads},
-                                               {"--check", &o.check},
-                                               {"--dry", &o.dry},
-                                               {"--test-init", &o.testInit},
-                                               {"--help", &o.help}};
-  std::vector<std::string> known;
-  for (const auto &[name, to] : texts)
-    known.push_back(name);
-  for (const auto &[name, to] : numbers)
-    known.push_back(name);
-  for (const auto &[name, to] : flags)
-    known.push_back(name);
-
+  const Table table(o);
   for (int i = 1; i < argc; ++i) {
     const std::string name = argv[i];
-    if (const auto flag = flags.find(name); flag != flags.end()) {
-      *flag->second = true;
+    if (table.setFlag(name))
       continue;
-    }
-    const auto text = texts.find(name);
-    const auto number = numbers.find(name);
-    if (text == texts.end() && number == numbers.end()) {
-      const auto near = nearestName(name, known);
-      return Error{fmt::format("option '{}' is unknown{}", name,
-                               near ? fmt::format("; did you mean {}?", *near)
-                                    : "; --help lists them")};
-    }
+    if (!table.takesValue(name))
+      return table.unknown(name);
     if (i + 1 == argc)
       return Error{fmt::format("option {} wants a value", name)};
-    const char *value = argv[++i];
-    if (text != texts.end()) {
-      *text->second = value;
-      continue;
-    }
-    const Number &n = number->second;
-    const Result<int64_t> parsed = integer(name, value, n.min, n.max);
-    if (!parsed)
-      return parsed.error();
-    *n.to = *parsed;
+    if (auto done = table.setValue(name, argv[++i]); !done)
+      return done.error();
   }
   if (auto done = checkTogether(o); !done)
     return done.error();

@@ -16,6 +16,7 @@ struct heddle_program {
   heddle_rt_comm *dp = nullptr, *tp = nullptr;
   char *arena = nullptr;
   int rank = 0;
+  bool recording = false; ///< there is no memory: calls only
 
   template <class T>
   T *at(Offset offset) {
@@ -75,6 +76,7 @@ heddle_rt_status heddle_program_create(heddle_rt_context *context,
   auto *p = new heddle_program;
   *program = p;
   int32_t size = 0;
+  p->recording = heddle_rt_context_mode(context) == HEDDLE_RT_MODE_RECORD;
   void *memory = nullptr;
   HEDDLE_RT_TRY(heddle_rt_rank(context, &p->rank, &size));
   HEDDLE_RT_TRY(heddle_rt_stream_create(context, "compute", 0, &p->stream));
@@ -103,6 +105,8 @@ namespace {
 
 /// Logits are split over tp: maximum, sum of exponentials, picked logit.
 void forward(heddle_program *p, int phase) {
+  if (p->recording)
+    return;
   const int32_t *tokens = p->at<int32_t>(kTokens);
   const int32_t *labels = p->at<int32_t>(kLabels);
   const float *w = p->at<float>(kWeight);
@@ -127,6 +131,8 @@ void forward(heddle_program *p, int phase) {
 }
 
 void lossAndGradient(heddle_program *p) {
+  if (p->recording)
+    return;
   const int32_t *tokens = p->at<int32_t>(kTokens);
   const int32_t *labels = p->at<int32_t>(kLabels);
   const float *w = p->at<float>(kWeight);
@@ -149,6 +155,26 @@ void lossAndGradient(heddle_program *p) {
   }
 }
 
+void countLabels(heddle_program *p) {
+  if (p->recording)
+    return;
+  const int32_t *labels = p->at<int32_t>(kLabels);
+  *p->at<int64_t>(kCount) = std::count_if(labels, labels + kLocalTokens,
+                                          [](int32_t l) { return l >= 0; });
+}
+
+void update(heddle_program *p) {
+  if (p->recording)
+    return;
+  const float rate = *p->at<float>(kRate);
+  for (int i = 0; i < kLocalNext * kVocabulary; ++i)
+    p->at<float>(kWeight)[i] -= rate * p->at<float>(kGradient)[i];
+  if (planted == Fault::ReplicasDrift && p->rank == 2)
+    p->at<float>(kWeight)[3] += 1e-6f;
+  if (planted == Fault::LossIsNan)
+    *p->at<float>(kLoss) = NAN;
+}
+
 } // namespace
 
 // Eager streams have done the work when a call returns, so the arithmetic here
@@ -159,9 +185,7 @@ heddle_rt_status heddle_program_step(heddle_program *p) {
     return heddle_rt_all_reduce(comm, p->stream, p->arena + offset,
                                 p->arena + offset, n, dtype, how);
   };
-  const int32_t *labels = p->at<int32_t>(kLabels);
-  *p->at<int64_t>(kCount) = std::count_if(labels, labels + kLocalTokens,
-                                          [](int32_t l) { return l >= 0; });
+  countLabels(p);
   HEDDLE_RT_TRY(reduce(p->dp, kCount, 1, HEDDLE_RT_I64, HEDDLE_RT_SUM));
   forward(p, 0);
   HEDDLE_RT_TRY(
@@ -173,12 +197,6 @@ heddle_rt_status heddle_program_step(heddle_program *p) {
   HEDDLE_RT_TRY(reduce(p->dp, kLoss, 1, HEDDLE_RT_F32, HEDDLE_RT_SUM));
   HEDDLE_RT_TRY(reduce(p->dp, kGradient, kLocalNext * kVocabulary,
                        HEDDLE_RT_F32, HEDDLE_RT_SUM));
-  const float rate = *p->at<float>(kRate);
-  for (int i = 0; i < kLocalNext * kVocabulary; ++i)
-    p->at<float>(kWeight)[i] -= rate * p->at<float>(kGradient)[i];
-  if (planted == Fault::ReplicasDrift && p->rank == 2)
-    p->at<float>(kWeight)[3] += 1e-6f;
-  if (planted == Fault::LossIsNan)
-    *p->at<float>(kLoss) = NAN;
+  update(p);
   return HEDDLE_RT_OK;
 }

@@ -395,6 +395,19 @@ TEST(Train, StopsWhereTheLossIsNoNumber) {
   EXPECT_TRUE(std::isnan(run.logged("loss")[0]));
 }
 
+TEST(Train, DryWritesTheTraceOfOneRank) {
+  Trial run;
+  ASSERT_EQ(run({"--dry", "--rank", "2", "--trace", run.file("trace")}), 0)
+      << run.errors;
+  std::ifstream file(run.file("trace"));
+  const std::string text((std::istreambuf_iterator<char>(file)), {});
+  const Result<Value> trace = parseJson(text, "trace");
+  ASSERT_TRUE(trace) << trace.message();
+  EXPECT_EQ(trace->find("rank")->integer, 2);
+  EXPECT_EQ(trace->find("calls")->integer, 5); // the step's reductions
+  EXPECT_EQ(run({"--dry", "--rank", "4"}), 2);
+}
+
 TEST(Train, RefusesBadInputWithCodeTwo) {
   Trial run;
   const std::string data = run.folder.write("a.json", kBatches);
