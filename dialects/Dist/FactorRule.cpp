@@ -236,10 +236,29 @@ private:
                  << "needs factor '" << rule.factors[factor].name
                  << "' whole, but it is split over " << quoted(here.getValue())
                  << " in operand " << operand << " dim " << dim;
+        if (failed(checkPadding(operand, dim, factor)))
+          return failure();
         if (layout)
           padded[factor] = layout.getPadded()[dim];
       }
     return success();
+  }
+
+  // F4: an op that needs a factor whole computes over all of it, so padding
+  // would count as elements (a mean of 10 stored as 12 divides by 12).
+  LogicalResult checkPadding(unsigned operand, unsigned dim, unsigned factor) {
+    LayoutAttr layout = operands[operand];
+    if (!layout || !rule.factors[factor].whole)
+      return success();
+    int64_t size = cast<RankedTensorType>(op->getOperand(operand).getType())
+                       .getDimSize(dim);
+    int64_t stored = layout.getStoredSize(dim, size);
+    if (stored == size)
+      return success();
+    return emitError() << "needs factor '" << rule.factors[factor].name
+                       << "' whole, but its " << size
+                       << " elements are stored with padding as " << stored
+                       << " in operand " << operand << " dim " << dim;
   }
 
   LogicalResult checkAxes() {
