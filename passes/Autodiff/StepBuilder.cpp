@@ -8,6 +8,20 @@ namespace heddle::autodiff {
 
 using namespace transformer;
 
+static StringRef nameOfArgument(func::FuncOp function, unsigned index) {
+  auto name = function.getArgAttrOfType<StringAttr>(index, kArgumentName);
+  return name ? name.getValue() : "";
+}
+
+/// Position of the argument of that name, or the number of arguments.
+static unsigned findArgument(func::FuncOp function, StringRef name) {
+  unsigned index = 0;
+  while (index < function.getNumArguments() &&
+         nameOfArgument(function, index) != name)
+    ++index;
+  return index;
+}
+
 static std::string sumOf(StringRef parameter) {
   return parameter.str() + ".gradient_sum";
 }
@@ -116,7 +130,8 @@ FailureOr<Value> StepBuilder::forEachInstance(
 FailureOr<Value> StepBuilder::argumentOf(func::FuncOp function, unsigned index,
                                          const Scope &scope, const Scope &saved,
                                          Value layer) {
-  StringRef name = getName(function.getArgument(index));
+  StringRef name = nameOfArgument(function, index);
+  Type type = function.getArgumentTypes()[index];
   Value value;
   if (auto state =
           function.getArgAttrOfType<FlatSymbolRefAttr>(index, kStateName)) {
@@ -136,11 +151,10 @@ FailureOr<Value> StepBuilder::argumentOf(func::FuncOp function, unsigned index,
   if (!value)
     return function.emitError() << "@" << function.getName() << " takes '"
                                 << name << "', which the step does not have";
-  if (value.getType() != function.getArgument(index).getType())
+  if (value.getType() != type)
     return function.emitError()
-           << "@" << function.getName() << " takes '" << name << "' as "
-           << function.getArgument(index).getType() << ", but the step has "
-           << value.getType();
+           << "@" << function.getName() << " takes '" << name << "' as " << type
+           << ", but the step has " << value.getType();
   return value;
 }
 
@@ -173,6 +187,19 @@ FailureOr<StepBuilder::Outcome> StepBuilder::call(func::FuncOp function,
       outcome.values[resultNames[i]] = value;
   }
   return outcome;
+}
+
+FailureOr<SmallVector<Value>> StepBuilder::pick(func::FuncOp function,
+                                                const Outcome &outcome,
+                                                ArrayRef<std::string> wanted) {
+  SmallVector<Value> values;
+  for (const std::string &name : wanted) {
+    values.push_back(outcome.values.lookup(name));
+    if (!values.back())
+      return function.emitError()
+             << "@" << function.getName() << " returns no '" << name << "'";
+  }
+  return values;
 }
 
 void StepBuilder::accumulate(const Outcome &outcome, Value layer) {
@@ -208,14 +235,14 @@ void StepBuilder::createStates() {
 }
 
 LogicalResult StepBuilder::createFunction() {
-  Type tokens;
-  for (Value argument : embedding.getArguments())
-    if (getName(argument) == "tokens")
-      tokens = argument.getType();
+  unsigned at = findArgument(embedding, "tokens");
+  auto tokens =
+      at < embedding.getNumArguments()
+          ? dyn_cast<RankedTensorType>(embedding.getArgumentTypes()[at])
+          : RankedTensorType();
   if (!tokens)
-    return embedding.emitError() << "@embedding takes no 'tokens'";
-  Type stack = StackType::get(builder.getContext(), microBatches,
-                              cast<RankedTensorType>(tokens));
+    return embedding.emitError() << "@embedding takes no tensor 'tokens'";
+  Type stack = StackType::get(builder.getContext(), microBatches, tokens);
   Type scalar = RankedTensorType::get({}, builder.getF32Type());
   SmallVector<std::pair<StringRef, Type>> arguments = {
       {"tokens", stack},
@@ -292,11 +319,20 @@ FailureOr<Value> StepBuilder::runMicroBatches(Value count) {
   return made->getResult(0);
 }
 
+bool StepBuilder::readsInput(StringRef name) {
+  return llvm::any_of(
+      ArrayRef{embedding, embeddingBackward, block, blockBackward, head},
+      [&](func::FuncOp function) {
+        return findArgument(function, name) < function.getNumArguments();
+      });
+}
+
 FailureOr<Value> StepBuilder::runMicroBatch(Value index, Value count) {
   Scope scope, stacks;
   in("inputs");
   for (StringRef name : {"tokens", "labels", "positions", "documents"})
-    scope[name] = get(inputs[name], index, name);
+    if (readsInput(name))
+      scope[name] = get(inputs[name], index, name);
   scope["count"] = count;
   in("forward");
   FailureOr<Outcome> embedded = call(embedding, scope, {}, {});
@@ -313,11 +349,14 @@ FailureOr<Value> StepBuilder::runMicroBatch(Value index, Value count) {
   FailureOr<Outcome> ended = call(head, scope, {}, {});
   if (failed(ended))
     return failure();
-  Value loss = ended->values.lookup("loss");
-  if (!loss)
-    return head.emitError() << "@head returns no 'loss'";
+  SmallVector<std::string> wanted = {"loss"};
+  for (const std::string &name : carried)
+    wanted.push_back("d_" + name);
+  auto values = pick(head, *ended, wanted);
+  if (failed(values))
+    return failure();
   accumulate(*ended, {});
-  for (auto &[name, value] : ended->values)
+  for (auto [name, value] : llvm::zip(wanted, *values))
     scope[name] = value;
   if (failed(runBackward(scope, stacks)))
     return failure();
@@ -325,17 +364,15 @@ FailureOr<Value> StepBuilder::runMicroBatch(Value index, Value count) {
   if (failed(begun))
     return failure();
   accumulate(*begun, {});
-  return loss;
+  return values->front();
 }
 
 /// Whether backward reads the carried value itself, which forward does not
 /// return: it is then collected in front of the call.
 static bool readsArgument(func::FuncOp backward, StringRef name) {
-  for (unsigned i = 0; i < backward.getNumArguments(); ++i)
-    if (!backward.getArgAttr(i, kSavedName) &&
-        getName(backward.getArgument(i)) == name)
-      return true;
-  return false;
+  unsigned index = findArgument(backward, name);
+  return index < backward.getNumArguments() &&
+         !backward.getArgAttr(index, kSavedName);
 }
 
 LogicalResult StepBuilder::runForward(Scope &scope, Scope &stacks) {
@@ -384,31 +421,28 @@ LogicalResult StepBuilder::runBackward(Scope &scope, const Scope &stacks) {
   for (const std::string &name : carried) {
     gradients.push_back("d_" + name);
     inits.push_back(scope[gradients.back()]);
-    if (!inits.back())
-      return head.emitError()
-             << "@head returns no '" << gradients.back() << "'";
   }
-  auto made = loop("layer", layers, /*reversed=*/true, inits,
-                   [&](Value layer, ValueRange now) -> FailureOr<Yields> {
-                     Scope inside = scope, saved;
-                     for (auto [name, value] : llvm::zip(gradients, now))
-                       inside[name] = value;
-                     for (Value argument : blockBackward.getArguments()) {
-                       StringRef name = getName(argument);
-                       if (Value stack = stacks.lookup(name))
-                         inside[name] = saved[name] = get(stack, layer, name);
-                     }
-                     FailureOr<Outcome> outcome =
-                         call(blockBackward, inside, saved, layer);
-                     if (failed(outcome))
-                       return failure();
-                     accumulate(*outcome, layer);
-                     Yields yields;
-                     for (const std::string &name : gradients)
-                       yields.carried.push_back(outcome->values[name]);
-                     yields.carriedNames = gradients;
-                     return yields;
-                   });
+  auto made =
+      loop("layer", layers, /*reversed=*/true, inits,
+           [&](Value layer, ValueRange now) -> FailureOr<Yields> {
+             Scope inside = scope, saved;
+             for (auto [name, value] : llvm::zip(gradients, now))
+               inside[name] = value;
+             for (unsigned i = 0; i < blockBackward.getNumArguments(); ++i) {
+               StringRef name = nameOfArgument(blockBackward, i);
+               if (Value stack = stacks.lookup(name))
+                 inside[name] = saved[name] = get(stack, layer, name);
+             }
+             FailureOr<Outcome> outcome =
+                 call(blockBackward, inside, saved, layer);
+             if (failed(outcome))
+               return failure();
+             accumulate(*outcome, layer);
+             auto next = pick(blockBackward, *outcome, gradients);
+             if (failed(next))
+               return failure();
+             return Yields{*next, {}, gradients, {}};
+           });
   if (failed(made))
     return failure();
   for (auto [name, value] : llvm::zip(gradients, made->getResults()))

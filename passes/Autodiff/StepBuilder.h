@@ -70,6 +70,8 @@ private:
   mlir::FailureOr<mlir::Value> runMicroBatches(mlir::Value count);
   mlir::FailureOr<mlir::Value> runMicroBatch(mlir::Value index,
                                              mlir::Value count);
+  /// Whether any segment takes it.
+  bool readsInput(llvm::StringRef name);
   /// Carried values and stacks of saved ones, both into `scope` by name.
   llvm::LogicalResult runForward(Scope &scope, Scope &stacks);
   llvm::LogicalResult runBackward(Scope &scope, const Scope &stacks);
@@ -87,6 +89,11 @@ private:
                                           unsigned index, const Scope &scope,
                                           const Scope &saved,
                                           mlir::Value layer);
+  /// The named results of a call that are neither saved nor gradients of
+  /// parameters.
+  static mlir::FailureOr<llvm::SmallVector<mlir::Value>>
+  pick(mlir::func::FuncOp function, const Outcome &outcome,
+       llvm::ArrayRef<std::string> wanted);
   void accumulate(const Outcome &outcome, mlir::Value layer);
   /// Runs `body` for each instance of a state: in a loop where it has layers.
   mlir::FailureOr<mlir::Value> forEachInstance(

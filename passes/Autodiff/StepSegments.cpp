@@ -78,11 +78,12 @@ LogicalResult StepBuilder::findSegments() {
       return module.emitError()
              << "the step needs @" << name
              << "; run autodiff-build-backward on the model's segments first";
-    for (unsigned i = 0; i < function->getNumArguments(); ++i)
-      if (auto state =
-              function->getArgAttrOfType<FlatSymbolRefAttr>(i, kStateName))
-        shortNames.try_emplace(state.getValue(),
-                               transformer::getName(function->getArgument(i)));
+    for (unsigned i = 0; i < function->getNumArguments(); ++i) {
+      auto state = function->getArgAttrOfType<FlatSymbolRefAttr>(i, kStateName);
+      auto argument = function->getArgAttrOfType<StringAttr>(i, kArgumentName);
+      if (state && argument)
+        shortNames.try_emplace(state.getValue(), argument.str());
+    }
   }
   for (auto state : module.getOps<StateOp>())
     if (state.getKind() == StateKind::Parameter)
@@ -125,8 +126,13 @@ static StringRef nameOfResult(func::FuncOp function, unsigned index) {
 
 LogicalResult StepBuilder::findCarried() {
   for (unsigned i = 0; i < embedding.getNumResults(); ++i)
-    if (!embedding.getResultAttr(i, kSavedName))
+    if (!embedding.getResultAttr(i, kSavedName)) {
       carried.push_back(nameOfResult(embedding, i).str());
+      if (carried.back().empty())
+        return embedding.emitError()
+               << "@embedding has no name (" << kArgumentName
+               << ") for its result " << i;
+    }
   unsigned found = 0;
   for (unsigned i = 0; i < block.getNumResults(); ++i) {
     if (block.getResultAttr(i, kSavedName))
