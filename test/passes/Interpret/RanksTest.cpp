@@ -247,6 +247,20 @@ func.func @f(%x: tensor<4xf32> {dist.layout = #dist.layout<#mesh, [{"b"}]>, dist
   expectNear(run(module, {x}).at(0).floats, expected);
 }
 
+// Three sequences stored as four: the fourth has no label.
+TEST_F(RanksTest, LabelsInPaddingDoNotCount) {
+  ModuleOp module = parseRanks(R"(
+func.func @f(%l: tensor<2x1xi32> {transformer.as = "labels", dist.layout = #dist.layout<#mesh, [{"a"} padded 4, {}]>, dist.global = tensor<3x1xi32>}) -> tensor<i64> {
+  %n = transformer.count_labels %l : (tensor<2x1xi32>) -> tensor<i64>
+  %all = dist.all_reduce %n sum on #mesh over ["a"] : tensor<i64> -> tensor<i64>
+  return %all : tensor<i64>
+})");
+  auto results =
+      makeMachine(module).run("f", {{"labels", {integers({3, 1}, {0, 1, 2})}}});
+  ASSERT_TRUE(succeeded(results)) << messages;
+  EXPECT_EQ((*results)[0].getTensor().integers, std::vector<int64_t>{3});
+}
+
 TEST_F(RanksTest, UnequalReplicasOfAResultAreSeen) {
   ModuleOp module = parseRanks(R"(
 func.func @f(%x: tensor<4xf32> {dist.layout = #dist.layout<#mesh, [{"b"}]>, dist.global = tensor<12xf32>})
