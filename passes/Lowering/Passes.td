@@ -23,4 +23,48 @@ def LowerToRtPass : Pass<"lowering-lower-to-rt", "::mlir::ModuleOp"> {
   let dependentDialects = ["::heddle::rt::RtDialect", "::mlir::arith::ArithDialect", "::mlir::math::MathDialect"];
 }
 
+def VerifyOrderPass : Pass<"lowering-verify-order", "::mlir::ModuleOp"> {
+  let summary = "No two pieces of work that touch the same bytes are unordered";
+  let description = [{
+    Walks the step with concrete numbers for layers, micro-batches and, where
+    addresses depend on it, ranks, keeping a vector clock per stream. An error
+    names both parties and the event that is missing. The same for work that may
+    run before the step begins or after it ends, and for a wait for an event that
+    this step has not recorded. A wait that never orders anything is a warning.
+
+    Example:
+
+    ```mlir
+    rt.gemm "down" %h = %x * %w on "compute" m 4 n 8 k 8 lda 8 ldb 8 ldc 8 : !rt.buf<4x8xf32>, !rt.buf<4x8xf32>, !rt.buf<8x8xf32>
+    rt.all_reduce "down" sum %h -> %h over ["tp"] on "comm" : !rt.buf<4x8xf32> -> !rt.buf<4x8xf32>
+    ```
+
+    is refused: 'down' on stream 'comm' writes what 'down' on stream 'compute'
+    writes; no event orders them.
+
+    - Expects: buffers have their offsets.
+    - Leaves: the module as it is.
+    - Skips: nothing.
+  }];
+}
+
+def VerifyArenasPass : Pass<"lowering-verify-arenas", "::mlir::ModuleOp"> {
+  let summary = "Buffers lie in their arena and on no buffer that is alive";
+  let description = [{
+    Walks two steps in program order. Each byte remembers which buffer it was
+    last written as; who reads it must be the same one: of the same name, and one
+    within the other. So a buffer placed on another that is still to be read is
+    an error at that read, and names both. Buffers whose `memory_class` is
+    "saved", "workspace" or "communication" must be written before they are read.
+    Every access lies in its buffer, every buffer in its arena.
+
+    Independent of what places buffers: it knows no lifetimes but those that
+    accesses show.
+
+    - Expects: buffers have their offsets.
+    - Leaves: the module as it is.
+    - Skips: order across streams, which `lowering-verify-order` checks.
+  }];
+}
+
 #endif // HEDDLE_LOWERING_PASSES

@@ -12,6 +12,10 @@
 #include "dialects/Rt/Rt.h"
 #include "dialects/Transformer/Transformer.h"
 #include "passes/Autodiff/Passes.h"
+#include "passes/Collectives/Passes.h"
+#include "passes/Lowering/Passes.h"
+#include "passes/Memory/Passes.h"
+#include "passes/Sharding/Passes.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
@@ -31,6 +35,10 @@ inline void registerPasses() {
   mlir::registerCanonicalizerPass();
   mlir::registerCSEPass();
   registerHeddleAutodiffPasses();
+  registerHeddleCollectivesPasses();
+  registerHeddleLoweringPasses();
+  registerHeddleMemoryPasses();
+  registerHeddleShardingPasses();
 }
 
 } // namespace heddle

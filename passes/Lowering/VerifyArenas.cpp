@@ -1,0 +1,207 @@
+//===- VerifyArenas.cpp - No buffer lies on another one that is alive -----===//
+//
+// What the pass promises is written once, in Passes.td. Nothing here knows how
+// offsets were chosen: each byte remembers which buffer wrote it last, and who
+// reads it must be that buffer.
+//
+//===----------------------------------------------------------------------===//
+
+#include "passes/Lowering/Passes.h"
+
+#include "passes/Lowering/WalkProgram.h"
+
+#include "llvm/ADT/DenseSet.h"
+
+#include <map>
+
+using namespace mlir;
+
+namespace heddle {
+#define GEN_PASS_DEF_VERIFYARENASPASS
+#include "passes/Lowering/Passes.h.inc"
+} // namespace heddle
+
+namespace heddle::lowering {
+namespace {
+
+/// Who wrote bytes [key of the map, end) last.
+struct Written {
+  int64_t end;
+  Instance instance;
+  Operation *op;
+};
+
+/// Buffers of one name are one object where one lies within the other: the same
+/// layer's, or a family as a whole and one layer of it.
+bool isSameObject(const Instance &a, const Instance &b) {
+  if (rt::BufferOp(a.op).getName() != rt::BufferOp(b.op).getName())
+    return false;
+  return (a.begin <= b.begin && b.end <= a.end) ||
+         (b.begin <= a.begin && a.end <= b.end);
+}
+
+class ArenaChecker : public ProgramVisitor {
+public:
+  explicit ArenaChecker(rt::ProgramOp program) : program(program) {
+    written.resize(program.getArenas().size());
+  }
+
+  LogicalResult work(rt::WorkOpInterface op, ArrayRef<Touch> touches) override;
+  bool isRight() const { return ok; }
+  /// From now on, what the former step left counts.
+  void nextStep() { first = false; }
+
+private:
+  LogicalResult checkBounds(rt::WorkOpInterface op, const Touch &touch);
+  void checkRead(rt::WorkOpInterface op, const Touch &touch);
+  void write(rt::WorkOpInterface op, const Touch &touch);
+  void complainUnwritten(rt::WorkOpInterface op, const Touch &touch);
+
+  rt::ProgramOp program;
+  std::vector<std::map<int64_t, Written>> written; ///< per arena
+  llvm::DenseSet<std::pair<Operation *, Operation *>> told;
+  bool ok = true, first = true;
+};
+
+LogicalResult ArenaChecker::checkBounds(rt::WorkOpInterface op,
+                                        const Touch &touch) {
+  auto arena = cast<rt::ArenaAttr>(program.getArenas()[touch.instance.arena]);
+  rt::BufferOp buffer = touch.instance.op;
+  if (touch.instance.begin < 0 || touch.instance.end > arena.getBytes())
+    return buffer.emitError()
+           << "buffer '" << buffer.getName() << "' lies at bytes "
+           << touch.instance.begin << " to " << touch.instance.end
+           << " of arena '" << arena.getName() << "', which has "
+           << arena.getBytes();
+  if (touch.begin >= touch.instance.begin &&
+      touch.begin + touch.span <= touch.instance.end)
+    return success();
+  InFlightDiagnostic error =
+      op->emitError() << "'" << op.getLabel() << "' touches bytes "
+                      << touch.begin << " to " << touch.begin + touch.span
+                      << ", but buffer '" << buffer.getName() << "' has "
+                      << touch.instance.begin << " to " << touch.instance.end;
+  error.attachNote(buffer.getLoc()) << "the buffer";
+  return error;
+}
+
+void ArenaChecker::complainUnwritten(rt::WorkOpInterface op,
+                                     const Touch &touch) {
+  // States, inputs and outputs are there before a step; other memory is not. A
+  // buffer that does not say what it is for is taken for the former.
+  auto memoryClass =
+      touch.instance.op->getAttrOfType<StringAttr>("memory_class");
+  bool temporary =
+      memoryClass && llvm::is_contained({"saved", "workspace", "communication"},
+                                        memoryClass.getValue());
+  if (!first || !temporary || !told.insert({op, nullptr}).second)
+    return;
+  ok = false;
+  op->emitError() << "'" << op.getLabel() << "' reads buffer '"
+                  << rt::BufferOp(touch.instance.op).getName()
+                  << "', which nothing has written in this step";
+}
+
+void ArenaChecker::checkRead(rt::WorkOpInterface op, const Touch &touch) {
+  std::map<int64_t, Written> &map = written[touch.instance.arena];
+  int64_t end = touch.begin + touch.span, at = touch.begin;
+  auto it = map.upper_bound(touch.begin);
+  if (it != map.begin())
+    --it;
+  for (; it != map.end() && it->first < end; ++it) {
+    if (it->second.end <= touch.begin)
+      continue;
+    if (it->first > at)
+      complainUnwritten(op, touch);
+    at = it->second.end;
+    const Written &by = it->second;
+    if (isSameObject(by.instance, touch.instance) ||
+        !told.insert({op, by.op}).second)
+      continue;
+    ok = false;
+    rt::BufferOp mine = touch.instance.op, other = by.instance.op;
+    InFlightDiagnostic error = op->emitError()
+                               << "'" << op.getLabel() << "' reads buffer '"
+                               << mine.getName() << "', but its bytes from "
+                               << std::max(it->first, touch.begin)
+                               << " of arena '" << mine.getArena()
+                               << "' were written as '" << other.getName()
+                               << "'" << (first ? "" : " in the step before");
+    error.attachNote(by.op->getLoc())
+        << "by '" << cast<rt::WorkOpInterface>(by.op).getLabel() << "'";
+    error.attachNote(mine.getLoc())
+        << "at bytes " << touch.instance.begin << " to " << touch.instance.end;
+    error.attachNote(other.getLoc())
+        << "at bytes " << by.instance.begin << " to " << by.instance.end;
+  }
+  if (at < end)
+    complainUnwritten(op, touch);
+}
+
+void ArenaChecker::write(rt::WorkOpInterface op, const Touch &touch) {
+  // The gaps between rows belong to the same buffer.
+  std::map<int64_t, Written> &map = written[touch.instance.arena];
+  int64_t begin = touch.begin, end = touch.begin + touch.span;
+  auto it = map.upper_bound(begin);
+  if (it != map.begin())
+    --it;
+  while (it != map.end() && it->first < end) {
+    Written old = it->second;
+    int64_t from = it->first;
+    if (old.end <= begin) {
+      ++it;
+      continue;
+    }
+    it = map.erase(it);
+    if (from < begin)
+      map.emplace(from, Written{begin, old.instance, old.op});
+    if (old.end > end)
+      map.emplace(end, old);
+  }
+  map[begin] = {end, touch.instance, op};
+}
+
+LogicalResult ArenaChecker::work(rt::WorkOpInterface op,
+                                 ArrayRef<Touch> touches) {
+  for (const Touch &touch : touches) {
+    if (touch.span == 0)
+      continue;
+    if (failed(checkBounds(op, touch)))
+      return failure();
+    if (touch.reads)
+      checkRead(op, touch);
+  }
+  for (const Touch &touch : touches)
+    if (touch.writes && touch.span != 0)
+      write(op, touch);
+  return success();
+}
+
+struct VerifyArenasPass : impl::VerifyArenasPassBase<VerifyArenasPass> {
+  void runOnOperation() override {
+    for (auto program : getOperation().getOps<rt::ProgramOp>())
+      if (failed(verify(program)))
+        return signalPassFailure();
+  }
+
+  LogicalResult verify(rt::ProgramOp program) {
+    ProgramWalker walker(program);
+    int64_t ranks = 1;
+    for (auto axis : program.getMesh().getAsRange<rt::AxisAttr>())
+      ranks *= axis.getSize();
+    for (int64_t rank = 0; rank < (walker.addressesDiffer() ? ranks : 1);
+         ++rank) {
+      // Twice: a state may be overwritten after its last use in a step.
+      ArenaChecker checker(program);
+      if (failed(walker.walk(rank, checker)))
+        return failure();
+      checker.nextStep();
+      if (failed(walker.walk(rank, checker)) || !checker.isRight())
+        return failure();
+    }
+    return success();
+  }
+};
+
+} // namespace
+} // namespace heddle::lowering

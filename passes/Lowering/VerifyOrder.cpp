@@ -1,0 +1,256 @@
+//===- VerifyOrder.cpp - Happens-before over the bytes of an rt.program ---===//
+//
+// What the pass promises is written once, in Passes.td.
+//
+// Every stream has a vector clock: how many pieces of work of each stream are
+// known to be done before what is queued on it next. Two pieces of work that
+// touch a byte, one writing it, must be ordered by these clocks. All iterations
+// are walked, not a few: what an event orders in one depends on which record it
+// saw, and unrolled first, second and last iterations would miss a buffer that
+// comes round after three.
+//
+//===----------------------------------------------------------------------===//
+
+#include "passes/Lowering/Passes.h"
+
+#include "passes/Lowering/WalkProgram.h"
+
+#include "llvm/ADT/DenseSet.h"
+#include "llvm/ADT/MapVector.h"
+
+#include <map>
+
+using namespace mlir;
+
+namespace heddle {
+#define GEN_PASS_DEF_VERIFYORDERPASS
+#include "passes/Lowering/Passes.h.inc"
+} // namespace heddle
+
+namespace heddle::lowering {
+namespace {
+
+using Clock = SmallVector<int64_t, 4>;
+
+/// An access that something may still have to be ordered after.
+struct Past {
+  Operation *op;
+  int64_t stream, time;
+  bool writes;
+  int64_t begin, span, run, period;
+
+  /// Whether both touch a byte; never "no" where they do.
+  bool overlaps(const Past &other) const {
+    if (begin >= other.begin + other.span || other.begin >= begin + span)
+      return false;
+    if (period != other.period || run == period)
+      return true;
+    // Rows of one distance: they meet where their places in the row do.
+    int64_t shift = ((other.begin - begin) % period + period) % period;
+    return shift < run || shift + other.run > period;
+  }
+  /// Whether `other`, where both lie, touches no byte that this does not.
+  bool covers(const Past &other) const {
+    if (run == period)
+      return true;
+    int64_t shift = ((other.begin - begin) % period + period) % period;
+    return period == other.period && shift + other.run <= run;
+  }
+};
+
+/// Bytes [key of the map, end) that were touched alike.
+struct Segment {
+  int64_t end = 0;
+  SmallVector<Past, 2> past;
+};
+
+class OrderChecker : public ProgramVisitor {
+public:
+  explicit OrderChecker(rt::ProgramOp program) : program(program) {
+    size_t streams = program.getStreams().size();
+    clocks.assign(streams, Clock(streams, 0));
+    last.assign(streams, nullptr);
+    segments.resize(program.getArenas().size());
+    clocks[0][0] = 1; // the beginning of the step
+  }
+
+  LogicalResult work(rt::WorkOpInterface op, ArrayRef<Touch> touches) override;
+  LogicalResult record(rt::RecordOp op) override;
+  LogicalResult wait(rt::WaitOp op) override;
+  /// Checks the end of the step; whether all was right.
+  LogicalResult finish();
+
+private:
+  StringRef nameOf(int64_t stream) {
+    return cast<rt::StreamAttr>(program.getStreams()[stream]).getName();
+  }
+  void check(const Past &now, const Touch &touch);
+  void complain(const Past &now, const Past &past, const Touch &touch);
+  /// Splits segments so that [begin, end) consists of whole ones.
+  void cut(std::map<int64_t, Segment> &map, int64_t begin, int64_t end);
+
+  rt::ProgramOp program;
+  std::vector<Clock> clocks;         ///< of streams
+  std::vector<Operation *> last;     ///< latest work of each stream
+  std::map<StringRef, Clock> events; ///< of this step
+  std::vector<std::map<int64_t, Segment>> segments; ///< per arena
+  llvm::MapVector<Operation *, bool>
+      waits; ///< whether a wait ever ordered anything
+  llvm::DenseSet<std::pair<Operation *, Operation *>> told;
+  bool ok = true;
+};
+
+void OrderChecker::cut(std::map<int64_t, Segment> &map, int64_t begin,
+                       int64_t end) {
+  auto split = [&](int64_t at) {
+    auto it = map.upper_bound(at);
+    if (it == map.begin() || (--it)->first == at || it->second.end <= at)
+      return;
+    Segment tail = it->second;
+    it->second.end = at;
+    map.emplace_hint(std::next(it), at, std::move(tail));
+  };
+  split(begin);
+  split(end);
+  // Bytes that nothing has touched yet.
+  for (int64_t at = begin; at < end;) {
+    auto it = map.lower_bound(at);
+    int64_t next = it == map.end() ? end : std::min(end, it->first);
+    if (next > at)
+      it = map.emplace_hint(it, at, Segment{next, {}});
+    at = it->second.end;
+  }
+}
+
+void OrderChecker::complain(const Past &now, const Past &past,
+                            const Touch &touch) {
+  ok = false;
+  if (!told.insert({now.op, past.op}).second)
+    return;
+  auto label = [](Operation *op) {
+    return cast<rt::WorkOpInterface>(op).getLabel();
+  };
+  InFlightDiagnostic error = now.op->emitError()
+                             << "'" << label(now.op) << "' on stream '"
+                             << nameOf(now.stream) << "' "
+                             << (now.writes ? "writes" : "reads") << " what '"
+                             << label(past.op) << "' on stream '"
+                             << nameOf(past.stream) << "' "
+                             << (past.writes ? "writes" : "reads")
+                             << "; no event orders them";
+  error.attachNote(rt::BufferOp(touch.instance.op).getLoc())
+      << "bytes " << std::max(now.begin, past.begin) << " to "
+      << std::min(now.begin + now.span, past.begin + past.span) << " of arena '"
+      << rt::BufferOp(touch.instance.op).getArena() << "', buffer '"
+      << rt::BufferOp(touch.instance.op).getName() << "'";
+  error.attachNote(past.op->getLoc())
+      << "record an event on '" << nameOf(past.stream)
+      << "' behind this, and wait for it on '" << nameOf(now.stream) << "'";
+}
+
+void OrderChecker::check(const Past &now, const Touch &touch) {
+  std::map<int64_t, Segment> &map = segments[touch.instance.arena];
+  int64_t end = now.begin + now.span;
+  cut(map, now.begin, end);
+  const Clock &clock = clocks[now.stream];
+  for (auto it = map.lower_bound(now.begin); it != map.end() && it->first < end;
+       ++it) {
+    SmallVector<Past, 2> &past = it->second.past;
+    llvm::erase_if(past, [&](const Past &p) {
+      if (p.op == now.op && p.stream == now.stream && p.time == now.time)
+        return now.writes && !p.writes && now.covers(p);
+      bool before = p.stream == now.stream || clock[p.stream] >= p.time;
+      if (!before && (now.writes || p.writes) && now.overlaps(p))
+        complain(now, p, touch);
+      // Whoever is ordered after `now` is ordered after what it replaces.
+      return now.covers(p) && before &&
+             (now.writes || (!p.writes && p.stream == now.stream));
+    });
+    past.push_back(now);
+  }
+}
+
+LogicalResult OrderChecker::work(rt::WorkOpInterface op,
+                                 ArrayRef<Touch> touches) {
+  int64_t stream = program.getStreamIndex(op.getStreamName());
+  Clock &clock = clocks[stream];
+  if (clock[0] == 0 && told.insert({op, nullptr}).second) {
+    ok = false;
+    op->emitError() << "'" << op.getLabel() << "' on stream '" << nameOf(stream)
+                    << "' may run before the step begins; let the stream wait "
+                       "for an event of this step first";
+  }
+  int64_t time = ++clock[stream];
+  last[stream] = op;
+  for (const Touch &touch : touches)
+    if (touch.span > 0)
+      check({op, stream, time, touch.writes, touch.begin, touch.span, touch.run,
+             touch.period},
+            touch);
+  return success();
+}
+
+LogicalResult OrderChecker::record(rt::RecordOp op) {
+  events[op.getEvent()] = clocks[program.getStreamIndex(op.getStream())];
+  return success();
+}
+
+LogicalResult OrderChecker::wait(rt::WaitOp op) {
+  auto event = events.find(op.getEvent());
+  if (event == events.end())
+    return op.emitError()
+           << "waits for event '" << op.getEvent()
+           << "', which this step has not recorded; no event may cross a step";
+  Clock &clock = clocks[program.getStreamIndex(op.getStream())];
+  bool orders = false;
+  for (auto [mine, recorded] : llvm::zip(clock, event->second)) {
+    orders |= recorded > mine;
+    mine = std::max(mine, recorded);
+  }
+  waits[op] |= orders;
+  return success();
+}
+
+LogicalResult OrderChecker::finish() {
+  for (size_t stream = 1; stream < clocks.size(); ++stream) {
+    if (!last[stream] || clocks[0][stream] >= clocks[stream][stream])
+      continue;
+    ok = false;
+    last[stream]->emitError()
+        << "stream '" << nameOf(stream) << "' still has '"
+        << cast<rt::WorkOpInterface>(last[stream]).getLabel()
+        << "' when the step ends; record "
+        << "an event behind it and wait for it on '" << nameOf(0) << "'";
+  }
+  for (auto [op, orders] : waits)
+    if (!orders)
+      op->emitWarning()
+          << "waits for event '" << cast<rt::WaitOp>(op).getEvent()
+          << "', which orders nothing that is not ordered already";
+  return success(ok);
+}
+
+struct VerifyOrderPass : impl::VerifyOrderPassBase<VerifyOrderPass> {
+  void runOnOperation() override {
+    for (auto program : getOperation().getOps<rt::ProgramOp>())
+      if (failed(verify(program)))
+        return signalPassFailure();
+  }
+
+  LogicalResult verify(rt::ProgramOp program) {
+    ProgramWalker walker(program);
+    int64_t ranks = 1;
+    for (auto axis : program.getMesh().getAsRange<rt::AxisAttr>())
+      ranks *= axis.getSize();
+    for (int64_t rank = 0; rank < (walker.addressesDiffer() ? ranks : 1);
+         ++rank) {
+      OrderChecker checker(program);
+      if (failed(walker.walk(rank, checker)) || failed(checker.finish()))
+        return failure();
+    }
+    return success();
+  }
+};
+
+} // namespace
+} // namespace heddle::lowering

@@ -1,0 +1,153 @@
+//===- WalkProgram.cpp - An rt.program step by step, with numbers ---------===//
+
+#include "passes/Lowering/WalkProgram.h"
+
+#include "llvm/ADT/TypeSwitch.h"
+
+using namespace mlir;
+
+namespace heddle::lowering {
+
+/// Place of a rank over axes, the last the fastest.
+static int64_t placeOver(rt::ProgramOp program, ArrayAttr axes, int64_t rank) {
+  int64_t place = 0;
+  for (StringRef name : axes.getAsValueRange<StringAttr>()) {
+    int64_t below = 1, size = 1;
+    for (Attribute entry : llvm::reverse(program.getMesh())) {
+      auto axis = cast<rt::AxisAttr>(entry);
+      size = axis.getSize();
+      if (axis.getName() == name)
+        break;
+      below *= size;
+    }
+    place = place * size + rank / below % size;
+  }
+  return place;
+}
+
+LogicalResult ProgramWalker::walk(int64_t ofRank, ProgramVisitor &visits) {
+  visitor = &visits;
+  rank = ofRank;
+  Frame frame;
+  return walkBlock(
+      program.lookupSymbol<rt::FuncOp>(program.getEntry()).getBody().front(),
+      frame);
+}
+
+LogicalResult ProgramWalker::walkBlock(Block &block, Frame &frame) {
+  for (Operation &op : block)
+    if (failed(walkOp(op, frame)))
+      return failure();
+  return success();
+}
+
+int64_t ProgramWalker::sum(OperandRange indices, ArrayRef<int64_t> strides,
+                           Frame &frame) {
+  int64_t total = 0;
+  for (auto [index, stride] : llvm::zip(indices, strides)) {
+    Number number = frame.numbers.lookup(index);
+    differs |= number.ofRank;
+    total += number.value * stride;
+  }
+  return total;
+}
+
+LogicalResult ProgramWalker::walkOp(Operation &op, Frame &frame) {
+  return llvm::TypeSwitch<Operation *, LogicalResult>(&op)
+      .Case([&](rt::BufferOp buffer) {
+        int64_t begin = buffer.getOffset() +
+                        sum(buffer.getIndices(), buffer.getStrides(), frame);
+        Instance instance{buffer, program.getArenaIndex(buffer.getArena()),
+                          begin, begin + buffer.getType().getSpanBytes()};
+        frame.places[buffer] = {instance, begin};
+        return success();
+      })
+      .Case([&](rt::ViewOp view) {
+        Place place = frame.places.lookup(view.getSource());
+        int64_t elements =
+            view.getOffset() + sum(view.getIndices(), view.getStrides(), frame);
+        place.address += elements * view.getType().getElementBytes();
+        frame.places[view] = place;
+        return success();
+      })
+      .Case([&](rt::RankIndexOp index) {
+        int64_t place = placeOver(program, index.getAxes(), rank);
+        frame.numbers[index] = {place * index.getStep(),
+                                program.getGroupSize(index.getAxes()) > 1};
+        return success();
+      })
+      .Case([&](rt::ForOp loop) { return walkFor(loop, frame); })
+      .Case([&](rt::CallOp call) { return walkCall(call, frame); })
+      .Case([&](rt::RecordOp record) { return visitor->record(record); })
+      .Case([&](rt::WaitOp wait) { return visitor->wait(wait); })
+      .Case([&](rt::WorkOpInterface work) { return walkWork(work, frame); })
+      .Case<rt::ReturnOp, rt::EndOp>([](auto) { return success(); })
+      .Default([&](Operation *) { return evaluate(op, frame); });
+}
+
+LogicalResult ProgramWalker::walkFor(rt::ForOp op, Frame &frame) {
+  for (int64_t step = op.getLower(); step < op.getUpper(); ++step) {
+    int64_t i =
+        op.getReversed() ? op.getUpper() - 1 - (step - op.getLower()) : step;
+    frame.numbers[op.getInductionVariable()] = {i, false};
+    if (failed(walkBlock(op.getBody().front(), frame)))
+      return failure();
+  }
+  return success();
+}
+
+LogicalResult ProgramWalker::walkCall(rt::CallOp op, Frame &frame) {
+  rt::FuncOp &callee = functions[op.getCalleeAttr()];
+  if (!callee)
+    callee = program.lookupSymbol<rt::FuncOp>(op.getCallee());
+  Frame inner;
+  for (auto [argument, operand] :
+       llvm::zip(callee.getBody().getArguments(), op.getOperands())) {
+    if (isa<rt::BufType>(operand.getType()))
+      inner.places[argument] = frame.places.lookup(operand);
+    else
+      inner.numbers[argument] = frame.numbers.lookup(operand);
+  }
+  return walkBlock(callee.getBody().front(), inner);
+}
+
+LogicalResult ProgramWalker::walkWork(rt::WorkOpInterface op, Frame &frame) {
+  auto [cached, isNew] = accesses.try_emplace(op);
+  if (isNew)
+    cached->second = op.getAccesses();
+  SmallVector<Touch> touches;
+  for (const rt::Access &access : cached->second) {
+    Place place = frame.places.lookup(access.buffer);
+    touches.push_back({place.instance, place.address, access.span, access.run,
+                       access.period, access.reads, access.writes});
+  }
+  return visitor->work(op, touches);
+}
+
+LogicalResult ProgramWalker::evaluate(Operation &op, Frame &frame) {
+  Builder builder(&op);
+  SmallVector<Attribute> operands;
+  bool ofRank = false;
+  for (Value operand : op.getOperands()) {
+    Number number = frame.numbers.lookup(operand);
+    ofRank |= number.ofRank;
+    operands.push_back(builder.getIntegerAttr(operand.getType(), number.value));
+  }
+  SmallVector<OpFoldResult> results;
+  if (failed(op.fold(operands, results)) || results.size() != 1)
+    return op.emitOpError() << "cannot be computed from numbers, so what it "
+                               "addresses cannot be checked";
+  if (auto attribute = dyn_cast<Attribute>(results[0])) {
+    if (auto number = dyn_cast<IntegerAttr>(attribute)) {
+      frame.numbers[op.getResult(0)] = {number.getInt(), ofRank};
+      return success();
+    }
+  } else {
+    frame.numbers[op.getResult(0)] =
+        frame.numbers.lookup(cast<Value>(results[0]));
+    return success();
+  }
+  return op.emitOpError() << "does not make an integer";
+}
+
+} // namespace heddle::lowering

@@ -1,0 +1,85 @@
+//===- WalkProgram.h - An rt.program step by step, with numbers -*- C++ -*-===//
+//
+// Runs loops and calls with concrete numbers and computes nothing else: what is
+// left is the list of queued work with the bytes that each piece touches.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef HEDDLE_PASSES_LOWERING_WALKPROGRAM_H
+#define HEDDLE_PASSES_LOWERING_WALKPROGRAM_H
+
+#include "dialects/Rt/Rt.h"
+
+#include "llvm/ADT/DenseMap.h"
+
+namespace heddle::lowering {
+
+/// What an rt.buffer is with numbers for its indices: bytes [begin, end) of an
+/// arena.
+struct Instance {
+  rt::BufferOp op;
+  int64_t arena = 0, begin = 0, end = 0;
+};
+
+/// Bytes that a piece of work touches: of [begin, begin + span) those b with
+/// (b - begin) mod period < run.
+struct Touch {
+  Instance instance; ///< the buffer it is a part of
+  int64_t begin = 0, span = 0, run = 1, period = 1;
+  bool reads = false, writes = false;
+};
+
+class ProgramVisitor {
+public:
+  virtual ~ProgramVisitor() = default;
+  virtual mlir::LogicalResult work(rt::WorkOpInterface op,
+                                   llvm::ArrayRef<Touch> touches) = 0;
+  virtual mlir::LogicalResult record(rt::RecordOp) { return mlir::success(); }
+  virtual mlir::LogicalResult wait(rt::WaitOp) { return mlir::success(); }
+};
+
+class ProgramWalker {
+public:
+  explicit ProgramWalker(rt::ProgramOp program) : program(program) {}
+
+  /// One step of `rank`.
+  mlir::LogicalResult walk(int64_t rank, ProgramVisitor &visitor);
+  /// Whether an address depended on the rank in a walk so far: then ranks have
+  /// to be walked one by one, else one stands for all.
+  bool addressesDiffer() const { return differs; }
+
+private:
+  struct Place {
+    Instance instance;
+    int64_t address = 0;
+  };
+  struct Number {
+    int64_t value = 0;
+    bool ofRank = false;
+  };
+  struct Frame {
+    llvm::DenseMap<mlir::Value, Place> places;
+    llvm::DenseMap<mlir::Value, Number> numbers;
+  };
+
+  mlir::LogicalResult walkBlock(mlir::Block &block, Frame &frame);
+  mlir::LogicalResult walkOp(mlir::Operation &op, Frame &frame);
+  mlir::LogicalResult walkFor(rt::ForOp op, Frame &frame);
+  mlir::LogicalResult walkCall(rt::CallOp op, Frame &frame);
+  mlir::LogicalResult walkWork(rt::WorkOpInterface op, Frame &frame);
+  mlir::LogicalResult evaluate(mlir::Operation &op, Frame &frame);
+  int64_t sum(mlir::OperandRange indices, llvm::ArrayRef<int64_t> strides,
+              Frame &frame);
+
+  rt::ProgramOp program;
+  ProgramVisitor *visitor = nullptr;
+  int64_t rank = 0;
+  bool differs = false;
+  llvm::DenseMap<mlir::Operation *, llvm::SmallVector<rt::Access>>
+      accesses; ///< per op, once
+  llvm::DenseMap<mlir::Attribute, rt::FuncOp> functions;
+};
+
+} // namespace heddle::lowering
+
+#endif // HEDDLE_PASSES_LOWERING_WALKPROGRAM_H
