@@ -2,6 +2,9 @@
 
 #include "passes/Autodiff/StepBuilder.h"
 
+#include "llvm/ADT/StringExtras.h"
+#include "llvm/ADT/StringSet.h"
+
 using namespace mlir;
 
 namespace heddle::autodiff {

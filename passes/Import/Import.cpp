@@ -6,6 +6,7 @@
 #include "passes/Import/SegmentBuilder.h"
 
 #include "mlir/IR/Verifier.h"
+#include "llvm/Support/FormatVariadic.h"
 
 using namespace mlir;
 

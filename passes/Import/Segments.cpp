@@ -129,7 +129,8 @@ static Value attention(SegmentBuilder &b, Value input) {
       {"o", "lse"}, q.getType(), b.floats(ArrayRef(queryShape).drop_back()), q,
       k, v, positions, positions, documents, documents,
       b.builder.getF64FloatAttr(scale),
-      b.builder.getI64IntegerAttr(c.slidingWindow.value_or(0)));
+      b.builder.getI64IntegerAttr(c.slidingWindow.value_or(0)),
+      dist::ShardAttr());
   b.in("wo");
   return b.linear("a", "b s g r k, d g r k -> b s d", all.getResult(),
                   b.get("wo"), b.find("bo"), {n, s, c.hidden});
