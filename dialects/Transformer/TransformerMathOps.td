@@ -255,21 +255,23 @@ class Transformer_AttentionBase<string mnemonic, string rule, list<Trait> traits
 }
 
 def Transformer_AttentionOp : Transformer_AttentionBase<"attention",
-    "b s g r k, b t g k, b t g k, b s, b t, b s, b t -> b s g r k, b s g r; whole t k", [HasGradient]> {
+    "b s g r k, b t g k, b t g k, b s, b t, b s, b t -> b s g r k, b s g r; whole t k; position r", [HasGradient]> {
   let summary = "Causal grouped-query attention";
   let description = [{
     Query i sees key j where both are of one document, position j is at most
     position i and, with a `window` above 0, position i minus position j is less
     than it. The second result is the logarithm of the sum of exponentials per
-    query, which backward reads.
+    query, which backward reads. Query heads that are padding give zero: their
+    keys and values are those of the KV head, which need not be zero.
 
     ```mlir
     %o, %lse = transformer.attention %qr, %kr, %v, %positions, %positions, %documents, %documents scale 2.500000e-01 window 16 : (tensor<4x32x2x2x16xf32>, tensor<4x32x2x16xf32>, tensor<4x32x2x16xf32>, tensor<4x32xi32>, tensor<4x32xi32>, tensor<4x32xi32>, tensor<4x32xi32>) -> (tensor<4x32x2x2x16xf32>, tensor<4x32x2x2xf32>)
     ```
   }];
-  let arguments = !con((ins Transformer_Float:$query, Transformer_Float:$key, Transformer_Float:$value), positionArguments);
+  let arguments = !con((ins Transformer_Float:$query, Transformer_Float:$key, Transformer_Float:$value), positionArguments,
+                       (ins OptionalAttr<Dist_ShardAttr>:$shard));
   let results = (outs Transformer_Float:$result, Transformer_Float:$lse);
-  let assemblyFormat = "$query `,` $key `,` $value `,` $queryPositions `,` $keyPositions `,` $queryDocuments `,` $keyDocuments `scale` $scale (`window` $window^)? attr-dict `:` functional-type(operands, results)";
+  let assemblyFormat = "$query `,` $key `,` $value `,` $queryPositions `,` $keyPositions `,` $queryDocuments `,` $keyDocuments `scale` $scale (`window` $window^)? (`shard` $shard^)? attr-dict `:` functional-type(operands, results)";
 }
 
 def Transformer_AttentionGradOp : Transformer_AttentionBase<"attention_grad",

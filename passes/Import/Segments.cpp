@@ -125,12 +125,15 @@ static Value attention(SegmentBuilder &b, Value input) {
   k = rotate(b, "kr", k);
   Value positions = b.get("positions"), documents = b.get("documents");
   double scale = 1 / std::sqrt(static_cast<double>(c.headSize));
-  auto all = b.create<AttentionOp>(
-      {"o", "lse"}, q.getType(), b.floats(ArrayRef(queryShape).drop_back()), q,
-      k, v, positions, positions, documents, documents,
-      b.builder.getF64FloatAttr(scale),
-      b.builder.getI64IntegerAttr(c.slidingWindow.value_or(0)),
-      dist::ShardAttr());
+  SmallVector<Type> types = {q.getType(),
+                             b.floats(ArrayRef(queryShape).drop_back())};
+  SmallVector<Value> operands = {q,         k,         v,        positions,
+                                 positions, documents, documents};
+  SmallVector<NamedAttribute> attributes = {
+      b.builder.getNamedAttr("scale", b.builder.getF64FloatAttr(scale)),
+      b.builder.getNamedAttr(
+          "window", b.builder.getI64IntegerAttr(c.slidingWindow.value_or(0)))};
+  auto all = b.create<AttentionOp>({"o", "lse"}, types, operands, attributes);
   b.in("wo");
   return b.linear("a", "b s g r k, d g r k -> b s d", all.getResult(),
                   b.get("wo"), b.find("bo"), {n, s, c.hidden});

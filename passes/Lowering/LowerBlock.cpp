@@ -232,6 +232,7 @@ LogicalResult BlockLowering::lowerAttention(AttentionOp op) {
       placeOf(op.getKeyPositions()), kCompute,
       llvm::APFloat(static_cast<float>(op.getScale().convertToDouble())),
       /*causal=*/true, op.getWindow());
+  maskPaddedHeads(op);
   return success();
 }
 

@@ -117,6 +117,7 @@ private:
                   mlir::Value output);
   void makePartial(mlir::Operation *op, mlir::ArrayAttr axes);
   void slice(dist::SliceOp op);
+  void maskPaddedHeads(transformer::AttentionOp op);
 
   Program &program;
   mlir::OpBuilder builder;

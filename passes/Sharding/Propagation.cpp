@@ -97,17 +97,19 @@ void Propagation::markGradient(Value value, LayoutAttr layout) {
     markGradient(add.getLhs(), layout);
     markGradient(add.getRhs(), layout);
   }
-  if (auto stack = dyn_cast_or_null<transformer::StackTensorsOp>(op)) {
-    MLIRContext *context = value.getContext();
-    LayoutAttr part = LayoutAttr::get(
-        context, layout.getMesh(),
-        ArrayAttr::get(context, layout.getDims().getValue().drop_front()),
-        DenseI64ArrayAttr::get(context,
-                               layout.getPadded().asArrayRef().drop_front()),
-        layout.getPartial(), layout.getPartialMax());
-    for (Value input : stack.getInputs())
-      markGradient(input, part);
-  }
+  if (auto stack = dyn_cast_or_null<transformer::StackTensorsOp>(op))
+    markParts(stack, layout);
+}
+
+/// Each part of a stacked gradient has the axes of the factors it shares.
+void Propagation::markParts(transformer::StackTensorsOp stack, LayoutAttr layout) {
+  FailureOr<FactorRule> rule = dist::getFactorRule(stack);
+  if (failed(rule))
+    return;
+  Axes axes(*rule);
+  axes.take(rule->results[0], layout);
+  for (auto [factors, input] : llvm::zip(rule->operands, stack.getInputs()))
+    markGradient(input, axes.layoutFor(factors, layout.getMesh(), layout.getPartial()));
 }
 
 Value Propagation::reshard(Value value, LayoutAttr layout, Operation *user,

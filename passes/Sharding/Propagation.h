@@ -52,13 +52,11 @@ public:
 
 private:
   struct Axes; // per factor
-  mlir::LogicalResult reducePartialOperands(mlir::Operation *op,
-                                            const dist::FactorRule &rule);
   bool mayPass(mlir::Operation *op, const dist::FactorRule &rule,
                unsigned operand) const;
   dist::LayoutAttr reducedLayout(mlir::Value value) const;
   dist::LayoutAttr pinnedLayout(mlir::Value result) const;
-  void unitePartialSums(mlir::Operation *op, const dist::FactorRule &rule);
+  void markParts(transformer::StackTensorsOp stack, dist::LayoutAttr layout);
 
   const Pinned &pinned;
   std::string segment;
