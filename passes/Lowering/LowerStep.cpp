@@ -133,7 +133,9 @@ private:
                   "filled before each step", tensorOf(argument.getType()),
                   "inputs"};
     if (isa<StackType>(argument.getType())) {
-      family.stride = strideOf(family.type);
+      // Without gaps: the caller sees one tensor of all micro-batches.
+      family.stride = family.type.getNumElements() *
+                      llvm::divideCeil(family.type.getElementTypeBitWidth(), 8);
       stacks[argument] = family;
     } else {
       lowering.bind(argument, entry(family, Value()));

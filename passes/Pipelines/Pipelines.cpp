@@ -13,6 +13,7 @@
 #include "passes/Lowering/Passes.h"
 #include "passes/Memory/Passes.h"
 #include "passes/Planning/ApplyPlan.h"
+#include "passes/Planning/WriteTables.h"
 #include "passes/Sharding/Passes.h"
 
 #include "mlir/Pass/PassManager.h"
@@ -79,7 +80,12 @@ static LogicalResult runPhase(Phase phase, ModuleOp module,
     return failure();
   PassManager passes(module.getContext());
   addPasses(phase, passes);
-  return passes.run(module);
+  if (failed(passes.run(module)))
+    return failure();
+  // What the train main must know of the program: places, layouts, settings.
+  return phase == Phase::Memory
+             ? writeTables(module, input.plan, input.model, input.train)
+             : success();
 }
 
 FailureOr<OwningOpRef<ModuleOp>>

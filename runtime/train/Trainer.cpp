@@ -180,7 +180,7 @@ heddle_rt_status Trainer::setTokens(const std::string &name,
 
 heddle_rt_status Trainer::setInputs(const StepResult &result) {
   const auto correction = [&](double beta) {
-    return float(1 - std::pow(beta, double(result.step)));
+    return float(1 / (1 - std::pow(beta, double(result.step))));
   };
   const auto [beta1, beta2] = tables.optimizer.betas;
   for (const auto &[name, input] : tables.inputs) {

@@ -62,7 +62,7 @@ struct Layout {
 /// | positions | i32 | m x b x s | default 0, 1, 2, ... along s |
 /// | learning_rate | f32 | scalar | by the schedule |
 /// | step | i32 | scalar | 1 in the first step |
-/// | bias_correction1, bias_correction2 | f32 | scalar | 1 - beta^step |
+/// | bias_correction1, bias_correction2 | f32 | scalar | 1 / (1 - beta^step) |
 ///
 /// m is micro_batches, b = global_batch / m (over all of dp), s is
 /// sequence_length; `[j, i, :]` is sequence j * b + i of the global batch.

@@ -1,0 +1,233 @@
+//===- WriteTables.cpp - what training must know of a program -------------===//
+
+#include "passes/Planning/WriteTables.h"
+
+#include "dialects/Rt/Rt.h"
+#include "dialects/Transformer/Transformer.h"
+#include "heddle/Model/Parameters.h"
+
+#include "mlir/IR/Builders.h"
+
+using namespace mlir;
+using namespace heddle;
+using transformer::StateKind;
+using transformer::StateOp;
+
+namespace {
+
+/// Where the entries of one object of memory begin.
+struct Place {
+  int64_t offset = std::numeric_limits<int64_t>::max();
+  int64_t stride = 0;
+  rt::BufType type;
+};
+
+class TableWriter {
+public:
+  TableWriter(ModuleOp module, rt::ProgramOp program)
+      : module(module), program(program), builder(module.getContext()) {
+    auto step = program.lookupSymbol<rt::FuncOp>(program.getEntryAttr());
+    step.walk([&](rt::BufferOp buffer) {
+      Place &place = places[buffer.getName()];
+      place.offset = std::min<int64_t>(place.offset, buffer.getOffset());
+      for (int64_t stride : buffer.getStrides())
+        place.stride = std::max(place.stride, stride);
+      place.type = cast<rt::BufType>(buffer.getType());
+    });
+  }
+
+  LogicalResult run(const Plan &plan, const ModelConfig &model,
+                    const TrainSettings &train) {
+    SmallVector<Attribute> states;
+    for (auto state : module.getOps<StateOp>()) {
+      if (state.getKind() == StateKind::GradientSum)
+        continue;
+      FailureOr<Attribute> entry = describeState(state);
+      if (failed(entry))
+        return failure();
+      states.push_back(*entry);
+    }
+    NamedAttrList tables;
+    tables.set("version", number(1));
+    tables.set("program", builder.getStringAttr(model.name));
+    tables.set("inputs", describeInputs(plan, train));
+    tables.set("outputs", describeOutputs());
+    tables.set("states", builder.getArrayAttr(states));
+    tables.set("optimizer", describeOptimizer(train.optimizer));
+    tables.set("schedule", describeSchedule(train.schedule));
+    tables.set("sequence_length", number(train.sequenceLength));
+    tables.set("global_batch", number(plan.globalBatch()));
+    tables.set("micro_batches", number(plan.microBatches));
+    tables.set("vocabulary_size", number(model.vocabulary));
+    tables.set("seed", number(static_cast<int64_t>(train.seed)));
+    tables.set("flops_per_step",
+               real(modelFlopsPerStep(model, plan.globalBatch(),
+                                      train.sequenceLength)));
+    program.setTablesAttr(tables.getDictionary(module.getContext()));
+    return success();
+  }
+
+private:
+  IntegerAttr number(int64_t value) { return builder.getI64IntegerAttr(value); }
+  FloatAttr real(double value) { return builder.getF64FloatAttr(value); }
+  StringAttr text(StringRef value) { return builder.getStringAttr(value); }
+  ArrayAttr numbers(ArrayRef<int64_t> values) {
+    return builder.getArrayAttr(llvm::map_to_vector(
+        values, [&](int64_t value) -> Attribute { return number(value); }));
+  }
+
+  static StringRef dtypeOf(Type type) {
+    if (type.isF32())
+      return "f32";
+    if (type.isF64())
+      return "f64";
+    return type.isInteger(64) ? "i64" : "i32";
+  }
+
+  void setPlace(NamedAttrList &entry, const Place &place) {
+    entry.set("arena", number(0));
+    entry.set("offset", number(place.offset));
+    entry.set("dtype", text(dtypeOf(place.type.getElementType())));
+  }
+
+  /// Shapes and axes; `leading` is a dimension before them that nothing cuts.
+  void setLayout(NamedAttrList &entry, RankedTensorType global,
+                 dist::LayoutAttr layout,
+                 std::optional<int64_t> leading = std::nullopt) {
+    SmallVector<int64_t> shape, padded, local;
+    SmallVector<Attribute> dims;
+    if (leading) {
+      for (auto *sizes : {&shape, &padded, &local})
+        sizes->push_back(*leading);
+      dims.push_back(builder.getArrayAttr({}));
+    }
+    for (auto [dim, size] : llvm::enumerate(global.getShape())) {
+      shape.push_back(size);
+      padded.push_back(layout.getStoredSize(dim, size));
+      local.push_back(padded.back() /
+                      layout.getMesh().getGroupSize(layout.getAxes(dim)));
+      dims.push_back(layout.getAxes(dim));
+    }
+    entry.set("shape", numbers(shape));
+    entry.set("padded", numbers(padded));
+    entry.set("local", numbers(local));
+    entry.set("dims", builder.getArrayAttr(dims));
+  }
+
+  FailureOr<Attribute> describeState(StateOp state) {
+    StringRef holder = state.getStorage().value_or(state.getSymName());
+    auto place = places.find(holder);
+    if (place == places.end())
+      place = places.find(state.getSymName());
+    auto layout = state->getAttrOfType<dist::LayoutAttr>(dist::kLayoutName);
+    auto global = state->getAttrOfType<TypeAttr>(dist::kGlobalTypeName);
+    if (place == places.end() || !layout || !global)
+      return state.emitOpError() << "has no place in the program";
+    StateOp parameter = state;
+    if (std::optional<StringRef> of = state.getOf())
+      parameter = module.lookupSymbol<StateOp>(*of);
+    NamedAttrList entry;
+    entry.set("name", text(parameter.getSymName()));
+    entry.set("kind", text(transformer::stringifyStateKind(state.getKind())));
+    entry.set("layers", number(state.getCount()));
+    setPlace(entry, place->second);
+    setLayout(entry, cast<RankedTensorType>(global.getValue()), layout);
+    entry.set("letters", text(parameter.getFactors().value_or("")));
+    entry.set("layer_stride", number(place->second.stride));
+    NamedAttrList file;
+    file.set("shape", numbers(*parameter.getFileShape()));
+    file.set("order", numbers(*parameter.getFileOrder()));
+    entry.set("file", file.getDictionary(module.getContext()));
+    entry.set("decay", builder.getBoolAttr(parameter.getDecay()));
+    if (state.getKind() == StateKind::Parameter) {
+      NamedAttrList initial;
+      initial.set("type", text(transformer::stringifyInitializer(
+                              *parameter.getInitializer())));
+      if (parameter.getInitializerStd())
+        initial.set("std",
+                    real(parameter.getInitializerStd()->convertToDouble()));
+      entry.set("init", initial.getDictionary(module.getContext()));
+    }
+    return Attribute(entry.getDictionary(module.getContext()));
+  }
+
+  /// The step's inputs are [micro-batch, sequence, position], cut over the
+  /// sequences of a micro-batch, or numbers.
+  DictionaryAttr describeInputs(const Plan &plan, const TrainSettings &train) {
+    auto mesh = module->getAttrOfType<dist::MeshAttr>(dist::kMeshName);
+    dist::LayoutAttr whole = dist::LayoutAttr::get(mesh, 0);
+    ArrayAttr none = builder.getArrayAttr({});
+    auto batch = dist::LayoutAttr::get(
+        module.getContext(), mesh,
+        builder.getArrayAttr({builder.getStrArrayAttr({"dp"}), none}),
+        builder.getDenseI64ArrayAttr({0, 0}), none, none);
+    NamedAttrList inputs;
+    for (auto &[name, place] : places) {
+      if (!name.starts_with("inputs."))
+        continue;
+      NamedAttrList entry;
+      setPlace(entry, place);
+      Type element = place.type.getElementType();
+      if (place.type.getRank() == 0)
+        setLayout(entry, RankedTensorType::get({}, element), whole);
+      else
+        setLayout(entry,
+                  RankedTensorType::get({plan.globalBatch() / plan.microBatches,
+                                         train.sequenceLength},
+                                        element),
+                  batch, plan.microBatches);
+      inputs.set(name.drop_front(strlen("inputs.")),
+                 entry.getDictionary(module.getContext()));
+    }
+    return inputs.getDictionary(module.getContext());
+  }
+
+  DictionaryAttr describeOutputs() {
+    NamedAttrList outputs;
+    for (auto &[name, place] : places)
+      if (name.starts_with("outputs.")) {
+        NamedAttrList entry;
+        setPlace(entry, place);
+        outputs.set(name.drop_front(strlen("outputs.")),
+                    entry.getDictionary(module.getContext()));
+      }
+    return outputs.getDictionary(module.getContext());
+  }
+
+  DictionaryAttr describeOptimizer(const OptimizerSettings &settings) {
+    NamedAttrList entry;
+    entry.set("type", text(optimizerName(settings.kind)));
+    entry.set("learning_rate", real(settings.lr));
+    entry.set("betas", builder.getArrayAttr({real(settings.betas.first),
+                                             real(settings.betas.second)}));
+    entry.set("eps", real(settings.eps));
+    entry.set("weight_decay", real(settings.weightDecay));
+    entry.set("clip_norm", real(settings.clipNorm));
+    return entry.getDictionary(module.getContext());
+  }
+
+  DictionaryAttr describeSchedule(const LrSchedule &schedule) {
+    NamedAttrList entry;
+    entry.set("type", text(scheduleName(schedule.kind)));
+    entry.set("warmup_steps", number(schedule.warmupSteps));
+    entry.set("steps", number(schedule.steps));
+    entry.set("final_lr", real(schedule.finalLr));
+    return entry.getDictionary(module.getContext());
+  }
+
+  ModuleOp module;
+  rt::ProgramOp program;
+  Builder builder;
+  std::map<StringRef, Place> places;
+};
+
+} // namespace
+
+LogicalResult heddle::writeTables(ModuleOp module, const Plan &plan,
+                                  const ModelConfig &model,
+                                  const TrainSettings &train) {
+  for (auto program : module.getOps<rt::ProgramOp>())
+    if (failed(TableWriter(module, program).run(plan, model, train)))
+      return failure();
+  return success();
+}
