@@ -1,0 +1,75 @@
+//===- RankSizes.h - What one rank has of a model under a plan --*- C++ -*-===//
+//
+// The sizes that all formulas of this library are written in, from model,
+// settings and plan alone.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef HEDDLE_COST_RANKSIZES_H
+#define HEDDLE_COST_RANKSIZES_H
+
+#include "heddle/Model/Parameters.h"
+#include "heddle/Model/TrainSettings.h"
+#include "heddle/Plan/Plan.h"
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace heddle {
+
+/// Axes of the IR's mesh, outermost first: {"tp.kv", "tp.copy"}.
+using AxisList = std::vector<std::string>;
+
+/// A parameter family as one rank computes with it.
+struct RankParameter {
+  ParameterFamily family;
+  std::vector<std::int64_t> shape; ///< one instance's part, padding included
+  AxisList axes;                   ///< that split it, in mesh order
+
+  std::int64_t elements() const; ///< of one instance's part
+};
+
+/// One rank's share. Sizes are what is computed with: true sizes rounded up to
+/// what the plan pads them to, divided by the axes that split them.
+struct RankSizes {
+  std::int64_t layers = 0, microBatches = 0;
+  std::int64_t b = 0; ///< sequences of one micro-batch
+  std::int64_t s = 0; ///< tokens of a sequence
+  std::int64_t d = 0; ///< hidden
+  std::int64_t g = 0; ///< KV heads
+  std::int64_t r = 0; ///< query heads per KV head
+  std::int64_t k = 0; ///< head size
+  std::int64_t f = 0; ///< ffn
+  std::int64_t embeddingRows = 0, headRows = 0; ///< of the vocabulary
+
+  AxisList data;      ///< axes that split sequences
+  AxisList heads;     ///< that split query heads: those of g, then those of r
+  AxisList copies;    ///< those of r: KV heads are equal along them
+  AxisList ffn;       ///< that split f
+  AxisList embedding; ///< that split the rows of the embedding's table
+  AxisList head;      ///< that split the logits
+
+  std::vector<RankParameter> parameters; ///< as `parameters(model)` has them
+  std::vector<std::pair<std::string, std::int64_t>> mesh;
+
+  std::int64_t tokens() const { return b * s; } ///< of one micro-batch
+  /// Ranks along a list of axes.
+  std::int64_t ranks(const AxisList &axes) const;
+  /// The parameter of a segment with this short name, or null.
+  const RankParameter *find(Segment segment, std::string_view argument) const;
+};
+
+/// The shares under \p plan. The formulas know layouts of one form: each of
+/// attention, MLP, embedding and head is whole or split column-then-row (heads,
+/// ffn, vocabulary); sequences are split over dp and nothing else is; every
+/// parameter and saved value is whole along the other factors. An error names
+/// the first parameter or rule of another form.
+Result<RankSizes> rankSizes(const ModelConfig &model,
+                            const TrainSettings &train, const Plan &plan);
+
+} // namespace heddle
+
+#endif // HEDDLE_COST_RANKSIZES_H

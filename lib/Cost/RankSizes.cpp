@@ -1,0 +1,225 @@
+#include "heddle/Cost/RankSizes.h"
+
+#include "heddle/Plan/PlanLayout.h"
+#include "heddle/Support/Check.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <numeric>
+#include <sstream>
+
+using namespace heddle;
+
+std::int64_t RankParameter::elements() const {
+  return std::accumulate(shape.begin(), shape.end(), std::int64_t{1},
+                         std::multiplies<>());
+}
+
+std::int64_t RankSizes::ranks(const AxisList &axes) const {
+  std::int64_t product = 1;
+  for (const std::string &axis : axes)
+    for (const auto &[name, size] : mesh)
+      product *= name == axis ? size : 1;
+  return product;
+}
+
+const RankParameter *RankSizes::find(Segment segment,
+                                     std::string_view argument) const {
+  for (const RankParameter &parameter : parameters)
+    if (parameter.family.segment == segment &&
+        parameter.family.argument == argument)
+      return &parameter;
+  return nullptr;
+}
+
+namespace {
+
+/// Reads the plan's layouts, and holds them to the form that is known.
+class Reader {
+public:
+  Reader(const ModelConfig &model, const TrainSettings &train, const Plan &plan)
+      : model(model), train(train), plan(plan),
+        padded(paddedSizes(plan, model)) {
+    sizes.mesh = meshOfPlan(plan, model).axes;
+  }
+
+  Result<RankSizes> read();
+
+private:
+  Result<void> readParameters();
+  Result<void> readValues();
+  Result<void> checkForm();
+  Result<void> checkAxes(const RankParameter &parameter);
+  void setSizes();
+
+  /// Axes of one factor in the first parameter of a segment that has it.
+  AxisList axesOf(Segment segment, std::string_view argument,
+                  std::string_view letter) const;
+
+  const ModelConfig &model;
+  const TrainSettings &train;
+  const Plan &plan;
+  const std::map<std::string, std::int64_t> padded;
+  std::vector<std::map<std::string, AxisList>> splits; // of each parameter
+  RankSizes sizes;
+};
+
+} // namespace
+
+static std::vector<std::string> words(const std::string &text) {
+  std::istringstream stream(text);
+  std::vector<std::string> result;
+  for (std::string word; stream >> word;)
+    result.push_back(word);
+  return result;
+}
+
+Result<void> Reader::readParameters() {
+  for (const ParameterFamily &family : parameters(model)) {
+    Result<PlanDims> dims = parameterLayout(plan, model, family);
+    if (!dims)
+      return dims.error();
+    RankParameter parameter{family, {}, {}};
+    std::map<std::string, AxisList> &split = splits.emplace_back();
+    const std::vector<std::string> letters = words(family.letters);
+    for (std::size_t dim = 0; dim < letters.size(); ++dim) {
+      split[letters[dim]] = (*dims)[dim];
+      parameter.shape.push_back(padded.at(letters[dim]) /
+                                sizes.ranks((*dims)[dim]));
+    }
+    for (const auto &[axis, size] : sizes.mesh)
+      for (const AxisList &axes : *dims)
+        if (std::count(axes.begin(), axes.end(), axis))
+          parameter.axes.push_back(axis);
+    sizes.parameters.push_back(std::move(parameter));
+  }
+  return {};
+}
+
+Result<void> Reader::readValues() {
+  const AxisList wanted = plan.axisSize("dp") > 1 ? AxisList{"dp"} : AxisList{};
+  for (const char *name : {"block.x", "block.delta"}) {
+    Result<std::optional<PlanDims>> dims =
+        valueLayout(plan, model, name, "b s d");
+    if (!dims)
+      return dims.error();
+    if (*dims && **dims != PlanDims{wanted, {}, {}})
+      return Error{fmt::format(
+          "cost formulas know {} split along sequences over dp only, found "
+          "axes [{}] on its factors b, s, d",
+          name, fmt::join(**dims, "], ["))};
+  }
+  for (const PlanRule &rule : plan.tensor.values)
+    if (rule.match != "block.x" && rule.match != "block.delta")
+      return Error{fmt::format("cost formulas know no rule of tensor.values "
+                               "but for block.x and block.delta, found \"{}\"",
+                               rule.match)};
+  if (!plan.tensor.saved.empty())
+    return Error{fmt::format(
+        "cost formulas know saved values in the layout of forward only, found "
+        "the rule \"{}\" in tensor.saved",
+        plan.tensor.saved.front().match)};
+  sizes.data = wanted;
+  return {};
+}
+
+AxisList Reader::axesOf(Segment segment, std::string_view argument,
+                        std::string_view letter) const {
+  for (std::size_t i = 0; i < sizes.parameters.size(); ++i) {
+    const ParameterFamily &family = sizes.parameters[i].family;
+    auto found = splits[i].find(std::string(letter));
+    if (family.segment == segment && family.argument == argument &&
+        found != splits[i].end())
+      return found->second;
+  }
+  return {};
+}
+
+static std::int64_t divide(std::int64_t size, std::int64_t ranks) {
+  HEDDLE_CHECK(size % ranks == 0, "{} over {} ranks", size, ranks);
+  return size / ranks;
+}
+
+void Reader::setSizes() {
+  const Segment headOf =
+      model.tiedEmbeddings ? Segment::Embedding : Segment::Head;
+  const char *headName = model.tiedEmbeddings ? "embed" : "lm_head";
+  const AxisList kv = axesOf(Segment::Block, "wo", "g");
+  sizes.copies = axesOf(Segment::Block, "wo", "r");
+  sizes.heads = kv;
+  sizes.heads.insert(sizes.heads.end(), sizes.copies.begin(),
+                     sizes.copies.end());
+  sizes.ffn = axesOf(Segment::Block, "wd", "f");
+  sizes.embedding = axesOf(Segment::Embedding, "embed", "v");
+  sizes.head = axesOf(headOf, headName, "v");
+
+  sizes.layers = model.layers;
+  sizes.microBatches = plan.microBatches;
+  sizes.b = plan.microBatch;
+  sizes.s = train.sequenceLength;
+  sizes.d = model.hidden;
+  sizes.k = model.headSize;
+  sizes.g = divide(padded.at("g"), sizes.ranks(kv));
+  sizes.r = divide(padded.at("r"), sizes.ranks(sizes.copies));
+  sizes.f = divide(padded.at("f"), sizes.ranks(sizes.ffn));
+  sizes.embeddingRows = divide(padded.at("v"), sizes.ranks(sizes.embedding));
+  sizes.headRows = divide(padded.at("v"), sizes.ranks(sizes.head));
+}
+
+/// A factor is split as everywhere else: heads over `heads`, ffn over `ffn`.
+Result<void> Reader::checkAxes(const RankParameter &parameter) {
+  const std::size_t index = &parameter - sizes.parameters.data();
+  const AxisList kv(sizes.heads.begin(),
+                    sizes.heads.end() - std::ssize(sizes.copies));
+  for (const auto &[letter, axes] : splits[index]) {
+    AxisList wanted;
+    if (letter == "g")
+      wanted = kv;
+    else if (letter == "r")
+      wanted = sizes.copies;
+    else if (letter == "f")
+      wanted = sizes.ffn;
+    else if (letter == "v")
+      wanted = parameter.family.segment == Segment::Head ? sizes.head
+                                                         : sizes.embedding;
+    if (axes != wanted)
+      return Error{fmt::format(
+          "cost formulas know layouts that split heads, ffn and vocabulary "
+          "alike in all parameters of a segment: \"{}\" has its factor {} over "
+          "[{}], expected [{}]",
+          parameter.family.instanceName(0), letter, fmt::join(axes, ", "),
+          fmt::join(wanted, ", "))};
+  }
+  return {};
+}
+
+Result<void> Reader::checkForm() {
+  for (const RankParameter &parameter : sizes.parameters)
+    if (Result<void> checked = checkAxes(parameter); !checked)
+      return checked.error();
+  return {};
+}
+
+Result<RankSizes> Reader::read() {
+  if (Result<void> done = readParameters(); !done)
+    return done.error();
+  if (Result<void> done = readValues(); !done)
+    return done.error();
+  setSizes();
+  if (Result<void> done = checkForm(); !done)
+    return done.error();
+  return std::move(sizes);
+}
+
+Result<RankSizes> heddle::rankSizes(const ModelConfig &model,
+                                    const TrainSettings &train,
+                                    const Plan &plan) {
+  if (Result<std::vector<PlanWarning>> checked = checkPlan(plan, model, train);
+      !checked)
+    return checked.error();
+  return Reader(model, train, plan).read();
+}

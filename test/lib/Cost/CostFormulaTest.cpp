@@ -1,0 +1,150 @@
+#include "heddle/Cost/Flops.h"
+#include "heddle/Cost/Traffic.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+using namespace heddle;
+using testing::HasSubstr;
+
+namespace {
+
+/// One layer; d 8, 2 KV heads with 2 query heads each of size 2, f 12, v 16.
+ModelConfig smallLlama() {
+  ModelConfig model;
+  model.hidden = 8;
+  model.layers = 1;
+  model.kvHeads = 2;
+  model.queryHeadsPerKvHead = 2;
+  model.headSize = 2;
+  model.ffn = 12;
+  model.vocabulary = 16;
+  model.maxPositions = 64;
+  return model;
+}
+
+TrainSettings settings(std::int64_t sequenceLength, std::int64_t globalBatch) {
+  TrainSettings train;
+  train.sequenceLength = sequenceLength;
+  train.globalBatch = globalBatch;
+  train.optimizer.kind = OptimizerKind::Sgd;
+  return train;
+}
+
+Plan planOf(const ModelConfig &model, std::int64_t dp, std::int64_t tp,
+            std::int64_t microBatch, std::int64_t microBatches,
+            const std::string &tensor = "\"megatron\"") {
+  Result<Document> text = Document::parse(
+      fmt::format(
+          R"({{"version": 1, "mesh": [["pp", 1], ["dp", {}], ["cp", 1],
+               ["tp", {}]], "micro_batch": {}, "micro_batches": {},
+               "tensor": {}}})",
+          dp, tp, microBatch, microBatches, tensor),
+      "plan.json", Document::Syntax::Json);
+  EXPECT_TRUE(text) << text.message();
+  Result<Plan> plan = readPlan(*text, &model);
+  EXPECT_TRUE(plan) << plan.message();
+  return *plan;
+}
+
+/// dp 2, tp 2: 3 micro-batches of one sequence of 4 tokens on each rank.
+RankSizes sizesOfSmall() {
+  ModelConfig model = smallLlama();
+  Result<RankSizes> sizes =
+      rankSizes(model, settings(4, 6), planOf(model, 2, 2, 1, 3));
+  EXPECT_TRUE(sizes) << sizes.message();
+  return *sizes;
+}
+
+TEST(RankSizes, DividesWhatThePlanSplits) {
+  RankSizes sizes = sizesOfSmall();
+  EXPECT_EQ(sizes.b, 1);
+  EXPECT_EQ(sizes.g, 1);
+  EXPECT_EQ(sizes.r, 2);
+  EXPECT_EQ(sizes.f, 6);
+  EXPECT_EQ(sizes.embeddingRows, 8);
+  EXPECT_EQ(sizes.heads, AxisList{"tp"});
+  EXPECT_EQ(sizes.copies, AxisList{});
+  EXPECT_EQ(sizes.data, AxisList{"dp"});
+  EXPECT_EQ(sizes.find(Segment::Block, "wq")->elements(), 1 * 2 * 2 * 8);
+}
+
+// 2 KV heads over tp 4: two ranks share each, one query head on each rank. 13
+// words over 4 ranks are stored as 16, ffn 10 as 12.
+TEST(RankSizes, CopiesKvHeadsAndPads) {
+  ModelConfig model = smallLlama();
+  model.ffn = 10;
+  model.vocabulary = 13;
+  Result<RankSizes> sizes =
+      rankSizes(model, settings(4, 1), planOf(model, 1, 4, 1, 1));
+  ASSERT_TRUE(sizes) << sizes.message();
+  EXPECT_EQ(sizes->heads, (AxisList{"tp.kv", "tp.copy"}));
+  EXPECT_EQ(sizes->copies, AxisList{"tp.copy"});
+  EXPECT_EQ(sizes->g, 1);
+  EXPECT_EQ(sizes->r, 1);
+  EXPECT_EQ(sizes->f, 3);
+  EXPECT_EQ(sizes->headRows, 4);
+  EXPECT_EQ(sizes->find(Segment::Block, "wk")->elements(), 1 * 2 * 8);
+}
+
+TEST(RankSizes, RefusesLayoutsOfAnotherForm) {
+  ModelConfig model = smallLlama();
+  const std::string rules = R"({"parameters": [
+      {"match": "*", "split": {}},
+      {"match": "*.gate_proj.weight", "split": {"f": ["tp"]}}],
+      "values": [{"match": "block.x", "split": {"b": ["dp"]}},
+                 {"match": "block.delta", "split": {"b": ["dp"]}}],
+      "saved": []})";
+  Result<RankSizes> sizes =
+      rankSizes(model, settings(4, 2), planOf(model, 1, 2, 1, 2, rules));
+  ASSERT_FALSE(sizes);
+  EXPECT_THAT(sizes.message(), HasSubstr("mlp.gate_proj.weight\" has its "
+                                         "factor f over [tp], expected []"));
+}
+
+TEST(Flops, CountsPairsThatAttentionSees) {
+  EXPECT_EQ(attentionPairs(4, {}), 1 + 2 + 3 + 4);
+  EXPECT_EQ(attentionPairs(5, 2), 1 + 2 + 2 + 2 + 2);
+  EXPECT_EQ(attentionPairs(3, 8), 1 + 2 + 3);
+}
+
+// Multiply-adds of a token on one rank: q and o 8 x 4, k and v 8 x 2, gate, up
+// and down 8 x 6, logits 8 x 8: 64 + 32 + 144 + 64 = 304. Forward and backward
+// 6 operations each, 3 micro-batches of 4 tokens. Attention: 10 pairs, 4
+// numbers of queries, 7 products.
+TEST(Flops, CountsProductsAndAttention) {
+  FlopCount count = stepFlops(smallLlama(), sizesOfSmall());
+  EXPECT_EQ(count.products, 304 * 6 * 3 * 4);
+  EXPECT_EQ(count.attention, 10 * 4 * 7 * 2 * 3);
+  EXPECT_EQ(count.total(), count.products + count.attention);
+}
+
+TEST(Traffic, AllReduceSendsTwoPartsOfEach) {
+  EXPECT_EQ(allReduceBytes(800, 4), 1200);
+  EXPECT_EQ(allReduceBytes(800, 1), 0);
+}
+
+// Two ranks on each axis, so that each all-reduce sends what it reduces.
+// dp: 392 numbers of gradients (embedding and head 64 each, three norms of 8,
+// q and o 32, k and v 16, three matrices of 48), the loss, the count in 8
+// bytes. tp: per micro-batch 6 of 4 x 8 numbers (embedding, block 2 + 2, head)
+// and 3 of 4 (loss); the norm in 8 bytes.
+TEST(Traffic, CountsReductionsOfAStep) {
+  auto traffic = trafficByAxes(stepReductions(sizesOfSmall()));
+  ASSERT_EQ(traffic.size(), 2u);
+  EXPECT_EQ(traffic[{"dp"}].calls, 12 + 1 + 1);
+  EXPECT_EQ(traffic[{"dp"}].bytes, 392 * 4 + 4 + 8);
+  EXPECT_EQ(traffic[{"tp"}].calls, 3 * (6 + 3) + 1);
+  EXPECT_EQ(traffic[{"tp"}].bytes, 3 * (6 * 32 + 3 * 4) * 4 + 8);
+}
+
+TEST(Traffic, OneRankSendsNothing) {
+  ModelConfig model = smallLlama();
+  Result<RankSizes> sizes =
+      rankSizes(model, settings(4, 2), planOf(model, 1, 1, 1, 2));
+  ASSERT_TRUE(sizes) << sizes.message();
+  EXPECT_TRUE(stepReductions(*sizes).empty());
+}
+
+} // namespace
