@@ -1,5 +1,6 @@
 """lit over every .mlir file below test/: parse, print, refuse, transform."""
 import os
+import shutil
 
 import lit.formats
 from lit.llvm import llvm_config
@@ -18,3 +19,6 @@ llvm_config.add_tool_substitutions(
     [os.path.join(config.heddle_build, "bin"), config.llvm_tools_dir],
 )
 config.substitutions.append(("%source", config.heddle_source))
+
+if shutil.which("nvcc"):
+    config.available_features.add("nvcc")

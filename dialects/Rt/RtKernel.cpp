@@ -388,7 +388,7 @@ LogicalResult ReduceOp::verifyRegions() {
   WalkResult result = getCombine().walk([&](Operation *op) {
     for (Value operand : op->getOperands())
       if (!getCombine().isAncestor(operand.getParentRegion())) // C3
-        return WalkResult(op->emitOpError()
+        return WalkResult(emitOpError()
                           << "'combine' may use nothing from outside");
     return WalkResult::advance();
   });

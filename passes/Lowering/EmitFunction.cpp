@@ -62,8 +62,11 @@ LogicalResult FunctionPrinter::print() {
   std::string words = locationWords(func.getLoc());
   if (!words.empty())
     os << "// " << words << "\n";
-  os << formatv("static heddle_rt_status {0}({1}) {{\n",
-                names.functions.lookup(func.getSymName()), parameters);
+  os << wrap(formatv("static heddle_rt_status {0}({1}) {{",
+                     names.functions.lookup(func.getSymName()), parameters)
+                 .str(),
+             0)
+     << "\n";
   if (failed(printBlock(func.getBody().front())))
     return failure();
   os << "  return HEDDLE_RT_OK;\n}\n";
@@ -87,7 +90,7 @@ void FunctionPrinter::comment(Operation *op) {
 
 void FunctionPrinter::statement(Operation *op, const std::string &call) {
   comment(op);
-  os.indent(indent) << "TRY(" << call << ");\n";
+  os << wrap("TRY(" + call + ");", indent) << "\n";
 }
 
 LogicalResult FunctionPrinter::printOp(Operation &op) {

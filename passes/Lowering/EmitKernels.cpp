@@ -339,14 +339,14 @@ void emitSegments(rt::ProgramOp program, std::string &declarations,
             elementType(sum.getGradient().getType().getElementType())));
     });
   if (sorts) {
-    declarations += (kSortSignature + ";\n").str();
+    declarations += wrap((kSortSignature + ";").str(), 0) + "\n";
     definitions += (kSortSignature + " {\n  return heddle::segmentSort(stream, "
                                      "name, n, index, first, rows, "
                                      "workspace);\n}\n")
                        .str();
   }
   for (const std::string &signature : signatures) {
-    declarations += signature + ";\n";
+    declarations += wrap(signature + ";", 0) + "\n";
     definitions += signature + " {\n  return heddle::segmentSum(stream, name, "
                                "n, columns, rows, sorted, in(from), "
                                "inout(gradient));\n}\n";
@@ -368,8 +368,8 @@ FailureOr<KernelsText> emitKernels(rt::ProgramOp program) {
     // share an object.
     std::string words = locationWords(kernel.getLoc());
     functors += "\n" + (words.empty() ? "" : "// " + words + "\n") + functor;
-    externs += "extern template " + signature + ";\n";
-    instantiations += "template " + signature + ";\n";
+    externs += wrap("extern template " + signature + ";", 0) + "\n";
+    instantiations += wrap("template " + signature + ";", 0) + "\n";
     text.units.push_back(
         {functorName(kernel),
          "#include \"heddle/Runtime/Skeletons.h\"\n\n" + kPrelude.str() +

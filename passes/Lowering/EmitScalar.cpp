@@ -149,6 +149,19 @@ static bool isConversion(Operation *op) {
              arith::IndexCastOp>(op);
 }
 
+std::string withoutParentheses(const std::string &text) {
+  if (text.empty() || text.front() != '(')
+    return text;
+  // Only where the first parenthesis closes at the end.
+  int depth = 0;
+  for (size_t i = 0; i < text.size(); ++i) {
+    depth += text[i] == '(' ? 1 : text[i] == ')' ? -1 : 0;
+    if (depth == 0)
+      return i + 1 == text.size() ? text.substr(1, text.size() - 2) : text;
+  }
+  return text;
+}
+
 FailureOr<std::string> emitScalarOp(Operation *op,
                                     ArrayRef<std::string> operands) {
   if (op->getNumResults() != 1 ||
@@ -161,10 +174,13 @@ FailureOr<std::string> emitScalarOp(Operation *op,
     return formatv("({0} {1} {2})", operands[0], sign, operands[1]).str();
   if (StringRef name = call(op);
       !name.empty() && op->getResult(0).getType().isF32())
-    return formatv("{0}({1})", name, llvm::join(operands, ", ")).str();
+    return formatv(
+               "{0}({1})", name,
+               llvm::join(llvm::map_range(operands, withoutParentheses), ", "))
+        .str();
   if (isConversion(op))
     return formatv("{0}({1})", valueType(op->getResult(0).getType()),
-                   operands[0])
+                   withoutParentheses(operands[0]))
         .str();
   if (isa<arith::NegFOp>(op))
     return "(-" + operands[0] + ")";
@@ -194,17 +210,7 @@ static bool isInlined(Operation *op, const std::string &text, unsigned uses) {
 }
 
 std::string ScalarBody::getBare(Value value) const {
-  std::string text = get(value);
-  if (text.empty() || text.front() != '(')
-    return text;
-  // Only where the first parenthesis closes at the end.
-  int depth = 0;
-  for (size_t i = 0; i < text.size(); ++i) {
-    depth += text[i] == '(' ? 1 : text[i] == ')' ? -1 : 0;
-    if (depth == 0)
-      return i + 1 == text.size() ? text.substr(1, text.size() - 2) : text;
-  }
-  return text;
+  return withoutParentheses(get(value));
 }
 
 LogicalResult ScalarBody::declare(Operation *op, unsigned uses) {
@@ -222,6 +228,7 @@ LogicalResult ScalarBody::declare(Operation *op, unsigned uses) {
   os.indent(indent) << "const " << valueType(result.getType()) << ' ' << name
                     << " = " << getBare(result) << ";\n";
   bind(result, name);
+  declared.insert(name);
   return success();
 }
 
@@ -253,10 +260,13 @@ LogicalResult ScalarBody::hold(ArrayRef<Value> roots) {
   if (failed(need(roots)))
     return failure();
   for (Value root : roots) {
+    if (declared.contains(get(root))) // a constant already
+      continue;
     std::string name = fresh();
     os.indent(indent) << "const " << valueType(root.getType()) << ' ' << name
                       << " = " << getBare(root) << ";\n";
     bind(root, name);
+    declared.insert(name);
   }
   return success();
 }

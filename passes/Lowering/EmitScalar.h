@@ -6,6 +6,7 @@
 #include "dialects/Rt/Rt.h"
 
 #include "llvm/ADT/DenseMap.h"
+#include "llvm/ADT/StringSet.h"
 
 #include <string>
 
@@ -16,6 +17,9 @@ namespace heddle::lowering {
 /// with a diagnostic where there is none.
 mlir::FailureOr<std::string> emitScalarOp(mlir::Operation *op,
                                           llvm::ArrayRef<std::string> operands);
+
+/// An expression without the parentheses around the whole of it.
+std::string withoutParentheses(const std::string &text);
 
 /// Prints the ops that some values need, as statements. Values that are not
 /// made by those ops have been given a name with `bind`.
@@ -43,6 +47,7 @@ private:
   llvm::raw_ostream &os;
   unsigned indent, next = 0;
   llvm::DenseMap<mlir::Value, std::string> names;
+  llvm::StringSet<> declared; ///< names of constants that were printed
 };
 
 } // namespace heddle::lowering

@@ -135,6 +135,32 @@ std::string stringLiteral(StringRef text) {
   return result + '"';
 }
 
+std::string wrap(StringRef text, unsigned indent) {
+  constexpr size_t width = 120;
+  std::string result(indent, ' ');
+  size_t column = indent, begin = 0;
+  bool quoted = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    quoted ^= text[i] == '"' && (i == 0 || text[i - 1] != '\\');
+    bool ends = i + 1 == text.size() ||
+                (!quoted && text[i] == ',' && text[i + 1] == ' ');
+    if (!ends)
+      continue;
+    StringRef piece = text.slice(begin, i + 1).ltrim();
+    if (begin != 0 && column + 1 + piece.size() > width) {
+      result += "\n" + std::string(indent + 4, ' ');
+      column = indent + 4;
+    } else if (begin != 0) {
+      result += ' ';
+      ++column;
+    }
+    result += piece;
+    column += piece.size();
+    begin = i + 1;
+  }
+  return result;
+}
+
 static void collectWords(Location location,
                          llvm::SmallSetVector<StringRef, 4> &words) {
   if (auto name = dyn_cast<NameLoc>(location)) {

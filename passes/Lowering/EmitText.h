@@ -37,6 +37,9 @@ std::string floatLiteral(const llvm::APFloat &value);
 /// A string literal with quotes.
 std::string stringLiteral(llvm::StringRef text);
 
+/// `text` behind `indent` blanks, broken at commas into lines of at most 120.
+std::string wrap(llvm::StringRef text, unsigned indent);
+
 /// The words of an op's location: its names, from the outermost in. Empty where
 /// it is but a place in a file.
 std::string locationWords(mlir::Location location);

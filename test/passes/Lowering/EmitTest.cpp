@@ -1,6 +1,7 @@
 //===- EmitTest.cpp - An emitted program, compiled and run ----------------===//
 
 #include "passes/Lowering/Emit.h"
+#include "heddle/Runtime/Operands.h"
 
 #include "mlir/IR/MLIRContext.h"
 #include "mlir/Parser/Parser.h"
@@ -75,6 +76,12 @@ int run(StringRef program, StringRef argument) {
   return llvm::sys::ExecuteAndWait(program, {program, argument});
 }
 
+/// Kernels that several tests compile.
+Folder &sharedCache() {
+  static Folder folder;
+  return folder;
+}
+
 class EmittedProgram : public testing::TestWithParam<int> {};
 
 TEST_P(EmittedProgram, EqualsPlainLoops) {
@@ -83,7 +90,7 @@ TEST_P(EmittedProgram, EqualsPlainLoops) {
   ASSERT_TRUE(succeeded(text));
   std::string message;
   ASSERT_TRUE(succeeded(
-      buildProgram(*text, makeOptions(folder), folder / "mlp", message)))
+      buildProgram(*text, makeOptions(sharedCache()), folder / "mlp", message)))
       << message;
   std::string ranks = std::to_string(GetParam());
   EXPECT_EQ(run(folder / "mlp", ranks), 0);
@@ -141,19 +148,41 @@ TEST(Build, SaysWhatTheCompilerSaid) {
   ASSERT_TRUE(succeeded(text));
   text->step += "\nint broken = undeclared;\n";
   std::string message;
-  EXPECT_TRUE(failed(
-      buildProgram(*text, makeOptions(folder), folder / "mlp", message)));
+  EXPECT_TRUE(failed(buildProgram(*text, makeOptions(sharedCache()),
+                                  folder / "mlp", message)));
   EXPECT_NE(message.find("undeclared"), std::string::npos) << message;
 }
 
 TEST(Build, NamesAMissingCompiler) {
   Folder folder;
-  BuildOptions options = makeOptions(folder);
+  BuildOptions options = makeOptions(sharedCache());
   options.compiler = "no-such-compiler";
   std::string message;
   EXPECT_TRUE(
       failed(buildProgram(ProgramText(), options, folder / "mlp", message)));
   EXPECT_NE(message.find("no-such-compiler"), std::string::npos) << message;
+}
+
+// The dialect may not include the runtime's headers; here its numbers meet
+// them.
+TEST(Workspace, IsWhatTheSkeletonsAskFor) {
+  DialectRegistry registry;
+  registry.insert<heddle::rt::RtDialect>();
+  MLIRContext context(registry);
+  OwningOpRef<ModuleOp> module =
+      parseSourceString<ModuleOp>(mlpModule(1), &context);
+  ASSERT_TRUE(module);
+  auto program = *module->getOps<heddle::rt::ProgramOp>().begin();
+  auto bytes = [&](StringRef kernel, int64_t rows, int64_t columns) {
+    return heddle::rt::getWorkspaceBytes(
+        program.lookupSymbol<heddle::rt::KernelOp>(kernel), rows, columns);
+  };
+  for (int64_t n : {1, 63, 64, 65, 16384, 16385, 100000}) {
+    EXPECT_EQ(bytes("add_squares", 1, n), heddle::reduceAllWorkspace(n));
+    EXPECT_EQ(bytes("column_range", n, 7),
+              heddle::columnwiseWorkspace(n, 7, 2));
+    EXPECT_EQ(bytes("rms_norm", n, 7), 0);
+  }
 }
 
 } // namespace

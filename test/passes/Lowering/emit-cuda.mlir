@@ -1,0 +1,7 @@
+// The emitted text is also CUDA: compiled, not run.
+//
+// REQUIRES: nvcc
+// RUN: sed -e 's/@RANKS@/2/g' -e 's/@F@/8/g' %S/Mlp.mlir.in > %t.mlir
+// RUN: heddle-translate --emit-program %t.mlir --program-folder=%t
+// RUN: nvcc -x cu -std=c++20 -gencode arch=compute_90a,code=sm_90a -fmad=false -Werror all-warnings -I%source/include -c %t/step.cpp -o %t/step.o
+// RUN: nvcc -x cu -std=c++20 -gencode arch=compute_90a,code=sm_90a -fmad=false -Werror all-warnings -I%source/include -c %t/kernels.cpp -o %t/kernels.o

@@ -1,0 +1,111 @@
+// RUN: heddle-opt %s --lowering-verify-arenas --split-input-file --verify-diagnostics
+
+// Right: `b` takes the place of `a` when that was read for the last time; all
+// layers of a state are one object with each of them.
+rt.program @right mesh [] arenas [#rt.arena<"a", 1024>] streams [#rt.stream<"compute">] communicators [] events [] entry @step {
+  rt.func @step() {
+    %all = rt.buffer "layers.N.grad" because "gradient" arena "a" at 512 : !rt.buf<2x8xf32>
+    rt.zero "zero" %all on "compute" : !rt.buf<2x8xf32>
+    rt.for %layer = 0 to 2 {
+      %grad = rt.buffer "layers.N.grad" because "gradient" arena "a" at 512 + %layer * 32 : !rt.buf<8xf32>
+      %a = rt.buffer "a" because "first" arena "a" at 0 {memory_class = "workspace"} : !rt.buf<8xf32>
+      %b = rt.buffer "b" because "second" arena "a" at 16 {memory_class = "workspace"} : !rt.buf<8xf32>
+      rt.copy "a" %grad -> %a on "compute" : !rt.buf<8xf32> -> !rt.buf<8xf32>
+      rt.copy "read a" %a -> %grad on "compute" : !rt.buf<8xf32> -> !rt.buf<8xf32>
+      rt.copy "b" %grad -> %b on "compute" : !rt.buf<8xf32> -> !rt.buf<8xf32>
+      rt.copy "read b" %b -> %grad on "compute" : !rt.buf<8xf32> -> !rt.buf<8xf32>
+    }
+  }
+}
+
+// -----
+
+rt.program @overlap mesh [] arenas [#rt.arena<"a", 1024>] streams [#rt.stream<"compute">] communicators [] events [] entry @step {
+  rt.func @step() {
+    // expected-note @below {{at bytes 0 to 32}}
+    %a = rt.buffer "a" because "first" arena "a" at 0 : !rt.buf<8xf32>
+    // expected-note @below {{at bytes 16 to 48}}
+    %b = rt.buffer "b" because "second" arena "a" at 16 : !rt.buf<8xf32>
+    %c = rt.buffer "c" because "third" arena "a" at 64 : !rt.buf<8xf32>
+    rt.zero "make a" %a on "compute" : !rt.buf<8xf32>
+    // expected-note @below {{by 'make b'}}
+    rt.zero "make b" %b on "compute" : !rt.buf<8xf32>
+    // expected-error @below {{'use a' reads buffer 'a', but its bytes from 16 of arena 'a' were written as 'b'}}
+    rt.copy "use a" %a -> %c on "compute" : !rt.buf<8xf32> -> !rt.buf<8xf32>
+  }
+}
+
+// -----
+
+// A stride that is too small: two layers of one name overlap.
+rt.program @stride mesh [] arenas [#rt.arena<"a", 1024>] streams [#rt.stream<"compute">] communicators [] events [] entry @step {
+  rt.func @step() {
+    %c = rt.buffer "c" because "third" arena "a" at 512 : !rt.buf<8xf32>
+    rt.for %layer = 0 to 2 {
+      // expected-note @below {{at bytes 16 to 48}}
+      %x = rt.buffer "layers.N.x" because "saved" arena "a" at 0 + %layer * 16 : !rt.buf<8xf32>
+      // expected-note @below {{by 'make'}}
+      rt.zero "make" %x on "compute" : !rt.buf<8xf32>
+    }
+    rt.for %layer = 0 to 2 {
+      // expected-note @below {{at bytes 0 to 32}}
+      %x = rt.buffer "layers.N.x" because "saved" arena "a" at 0 + %layer * 16 : !rt.buf<8xf32>
+      // expected-error @below {{'use' reads buffer 'layers.N.x', but its bytes from 16}}
+      rt.copy "use" %x -> %c on "compute" : !rt.buf<8xf32> -> !rt.buf<8xf32>
+    }
+  }
+}
+
+// -----
+
+// The weight is gone when the next step reads it.
+rt.program @next_step mesh [] arenas [#rt.arena<"a", 1024>] streams [#rt.stream<"compute">] communicators [] events [] entry @step {
+  rt.func @step() {
+    // expected-note @below {{at bytes 0 to 32}}
+    %w = rt.buffer "w" because "parameter" arena "a" at 0 : !rt.buf<8xf32>
+    // expected-note @below {{at bytes 0 to 32}}
+    %t = rt.buffer "t" because "temporary" arena "a" at 0 : !rt.buf<8xf32>
+    %c = rt.buffer "c" because "third" arena "a" at 64 : !rt.buf<8xf32>
+    // expected-error @below {{'use w' reads buffer 'w', but its bytes from 0 of arena 'a' were written as 't' in the step before}}
+    rt.copy "use w" %w -> %c on "compute" : !rt.buf<8xf32> -> !rt.buf<8xf32>
+    // expected-note @below {{by 'make t'}}
+    rt.zero "make t" %t on "compute" : !rt.buf<8xf32>
+  }
+}
+
+// -----
+
+rt.program @unwritten mesh [] arenas [#rt.arena<"a", 1024>] streams [#rt.stream<"compute">] communicators [] events [] entry @step {
+  rt.func @step() {
+    %t = rt.buffer "t" because "temporary" arena "a" at 0 {memory_class = "workspace"} : !rt.buf<8xf32>
+    %c = rt.buffer "c" because "third" arena "a" at 64 : !rt.buf<8xf32>
+    // expected-error @below {{'use' reads buffer 't', which nothing has written in this step}}
+    rt.copy "use" %t -> %c on "compute" : !rt.buf<8xf32> -> !rt.buf<8xf32>
+  }
+}
+
+// -----
+
+rt.program @outside_arena mesh [] arenas [#rt.arena<"a", 64>] streams [#rt.stream<"compute">] communicators [] events [] entry @step {
+  rt.func @step() {
+    rt.for %layer = 0 to 3 {
+      // expected-error @below {{buffer 'x' lies at bytes 64 to 96 of arena 'a', which has 64}}
+      %x = rt.buffer "x" because "saved" arena "a" at 0 + %layer * 32 : !rt.buf<8xf32>
+      rt.zero "make" %x on "compute" : !rt.buf<8xf32>
+    }
+  }
+}
+
+// -----
+
+rt.program @outside_buffer mesh [] arenas [#rt.arena<"a", 256>] streams [#rt.stream<"compute">] communicators [] events [] entry @step {
+  rt.func @step() {
+    // expected-note @below {{the buffer}}
+    %x = rt.buffer "x" because "saved" arena "a" at 0 : !rt.buf<2x8xf32>
+    rt.for %row = 0 to 3 {
+      %part = rt.view %x at 0 + %row * 8 : !rt.buf<2x8xf32> -> !rt.buf<8xf32>
+      // expected-error @below {{'make' touches bytes 64 to 96, but buffer 'x' has 0 to 64}}
+      rt.zero "make" %part on "compute" : !rt.buf<8xf32>
+    }
+  }
+}
