@@ -30,6 +30,7 @@ struct ProgramText {
   std::string kernelsSource; ///< kernels.cpp: all instantiations in one file
   std::string tables;        ///< tables.bin: bytes
   std::vector<KernelUnit> units;
+  std::string main; ///< main.cpp: trains; empty where the link brings a main
 };
 
 /// The texts of the one rt.program of `module`. Fails with a diagnostic where

@@ -233,6 +233,8 @@ LogicalResult Build::run(const ProgramText &text, StringRef output) {
   constexpr StringLiteral include = "#include \"kernels.h\"\n";
   step.replace(step.find(include.str()), include.size(), text.kernels);
   units.push_back(makeUnit("step", step, kStepFlags));
+  if (!text.main.empty())
+    units.push_back(makeUnit("main", text.main, kStepFlags));
   for (const KernelUnit &kernel : text.units)
     units.push_back(makeUnit(kernel.name, kernel.text, kKernelFlags));
   if (failed(compileAll(units)))

@@ -87,6 +87,12 @@ FailureOr<std::string> emitTables(rt::ProgramOp program) {
   return std::string(bytes.begin(), bytes.end());
 }
 
+/// All that is the same for every model is in the runtime's train room.
+static constexpr StringLiteral kMain = R"(#include "heddle/Runtime/Train.h"
+
+int main(int argc, char **argv) { return heddle_train_main(argc, argv); }
+)";
+
 FailureOr<ProgramText> emitProgram(ModuleOp module) {
   auto programs = llvm::to_vector(module.getOps<rt::ProgramOp>());
   if (programs.size() != 1)
@@ -97,8 +103,8 @@ FailureOr<ProgramText> emitProgram(ModuleOp module) {
   FailureOr<KernelsText> kernels = emitKernels(programs[0]);
   if (failed(step) || failed(kernels) || failed(tables))
     return failure();
-  return ProgramText{*step, kernels->header, kernels->source, *tables,
-                     kernels->units};
+  return ProgramText{*step,   kernels->header, kernels->source,
+                     *tables, kernels->units,  kMain.str()};
 }
 
 //===----------------------------------------------------------------------===//
@@ -125,7 +131,7 @@ find_library(DNNL_LIBRARY dnnl REQUIRED)
 set(FLAGS -fno-math-errno -fno-trapping-math -ffp-contract=off)
 file(GLOB SUPPORT CONFIGURE_DEPENDS runtime/lib/Support/*.cpp)
 file(GLOB RUNTIME CONFIGURE_DEPENDS runtime/runtime/common/*.cpp runtime/runtime/host/*.cpp runtime/runtime/train/*.cpp)
-add_executable(train-host step.cpp kernels.cpp ${{SUPPORT} ${{RUNTIME})
+add_executable(train-host main.cpp step.cpp kernels.cpp ${{SUPPORT} ${{RUNTIME})
 target_include_directories(train-host PRIVATE ${{CMAKE_CURRENT_SOURCE_DIR} runtime runtime/include)
 target_compile_definitions(train-host PRIVATE OMPI_SKIP_MPICXX HEDDLE_WITH_MPI=1)
 target_compile_options(train-host PRIVATE ${{FLAGS})
@@ -191,6 +197,7 @@ LogicalResult writeProgram(const ProgramText &text, StringRef folder,
   if (failed(writeFile(folder, "step.cpp", text.step, message)) ||
       failed(writeFile(folder, "kernels.h", text.kernels, message)) ||
       failed(writeFile(folder, "kernels.cpp", text.kernelsSource, message)) ||
+      failed(writeFile(folder, "main.cpp", text.main, message)) ||
       failed(writeFile(folder, "tables.bin", text.tables, message)) ||
       failed(writeFile(folder, "CMakeLists.txt",
                        formatv(kBuild.data(), "program").str(), message)))

@@ -57,7 +57,10 @@ FailureOr<ProgramText> emit(const std::string &module) {
   OwningOpRef<ModuleOp> parsed = parseSourceString<ModuleOp>(module, &context);
   if (!parsed)
     return failure();
-  return emitProgram(*parsed);
+  FailureOr<ProgramText> text = emitProgram(*parsed);
+  if (succeeded(text))
+    text->main.clear(); // MlpMain.cpp has one
+  return text;
 }
 
 BuildOptions makeOptions(const Folder &folder) {
