@@ -105,13 +105,27 @@ bool lowering::canJoin(ArrayRef<Operation *> open, Operation *op) {
 // Launches
 //===----------------------------------------------------------------------===//
 
+/// A kernel as text in which names of operands do not count.
+static std::string textOf(rt::KernelOp kernel) {
+  ArrayAttr named = kernel.getKernelOperandsAttr();
+  SmallVector<Attribute> numbered;
+  for (auto [i, operand] : llvm::enumerate(named.getAsRange<rt::OperandAttr>()))
+    numbered.push_back(rt::OperandAttr::get(
+        kernel.getContext(), "v" + std::to_string(i), operand.getMode(),
+        operand.getKind(), operand.getType()));
+  kernel.setKernelOperandsAttr(ArrayAttr::get(kernel.getContext(), numbered));
+  std::string text;
+  llvm::raw_string_ostream os(text);
+  kernel->print(os, OpPrintingFlags().useLocalScope());
+  kernel.setKernelOperandsAttr(named);
+  return text;
+}
+
 /// Gives a kernel its name, or finds the one with the same text and erases
 /// this.
 static std::string nameKernel(Program &program, rt::KernelOp kernel,
                               StringRef name) {
-  std::string text;
-  llvm::raw_string_ostream os(text);
-  kernel->print(os, OpPrintingFlags().useLocalScope());
+  std::string text = textOf(kernel);
   if (auto known = program.kernels.find(text); known != program.kernels.end()) {
     kernel->erase();
     return known->second;
