@@ -26,6 +26,8 @@ struct CompareOptions {
   double learningRate = 0.1;
   /// Steps run one after another; what is compared is the last one's.
   int64_t steps = 1;
+  /// Number of the first of them, from 1: AdamW's corrections depend on it.
+  int64_t firstStep = 1;
 };
 
 struct StepComparison {

@@ -1,0 +1,184 @@
+//===- Compile.cpp - heddle compile: a plan => an emitted folder
+//-----------===//
+
+#include "tools/heddle/CompileProgram.h"
+#include "tools/heddle/Folder.h"
+#include "tools/heddle/Home.h"
+#include "tools/heddle/Layout.h"
+#include "tools/heddle/Memory.h"
+
+#include "heddle/Support/Files.h"
+
+#include <chrono>
+#include <unistd.h>
+
+namespace cl = llvm::cl;
+namespace fs = std::filesystem;
+using namespace heddle;
+using namespace heddle::tool;
+
+static cl::SubCommand compile("compile",
+                              "everything from a plan up to the executables");
+static cl::opt<std::string> modelPath(cl::Positional, cl::Required,
+                                      cl::desc("MODEL"), cl::sub(compile));
+static cl::opt<std::string> clusterPath("cluster", cl::Required,
+                                        cl::value_desc("file"),
+                                        cl::desc("cluster.yaml"),
+                                        cl::sub(compile));
+static cl::opt<std::string> trainPath("train", cl::Required,
+                                      cl::value_desc("file"),
+                                      cl::desc("train.yaml"), cl::sub(compile));
+static cl::opt<std::string> planPath("plan", cl::value_desc("file"),
+                                     cl::desc("plan.json"), cl::sub(compile));
+static cl::opt<std::string> output("o", cl::Required, cl::value_desc("folder"),
+                                   cl::desc("what is written"),
+                                   cl::sub(compile));
+static cl::list<std::string>
+    targets("target", cl::CommaSeparated, cl::value_desc("host,cuda"),
+            cl::desc("what to build for; default: host"), cl::sub(compile));
+static cl::opt<bool> dumpIr("dump-ir", cl::desc("keep the IR of each phase"),
+                            cl::sub(compile));
+static cl::opt<bool> strict("strict", cl::desc("every warning is exit code 1"),
+                            cl::sub(compile));
+
+namespace {
+
+/// Tells on a terminal what takes time, and how long it took.
+class Clock {
+public:
+  void tell(const char *what) {
+    auto now = std::chrono::steady_clock::now();
+    if (isatty(STDERR_FILENO))
+      fmt::print(stderr, "{:28} {:6.2f} s\n", what,
+                 std::chrono::duration<double>(now - last).count());
+    last = now;
+  }
+
+private:
+  std::chrono::steady_clock::time_point last = std::chrono::steady_clock::now();
+};
+
+struct Targets {
+  bool host = false, cuda = false;
+};
+
+} // namespace
+
+static Result<Targets> readTargets() {
+  Targets found;
+  for (const std::string &target : targets) {
+    if (target != "host" && target != "cuda")
+      return Error{
+          fmt::format("--target: found '{}', expected host or cuda", target)};
+    (target == "host" ? found.host : found.cuda) = true;
+  }
+  if (targets.empty())
+    found.host = true;
+  if (found.cuda && findNvcc().empty())
+    return buildCuda("", "").error();
+  return found;
+}
+
+/// Everything that is wanted before work begins; the warnings are told.
+static Result<Inputs> readAll(std::vector<std::string> &warnings, int &code) {
+  code = kBadInput;
+  if (planPath.empty())
+    return Error{"--plan is missing: this heddle has no planner yet; give the "
+                 "plan.json to compile"};
+  Result<Inputs> inputs =
+      readInputs({modelPath, clusterPath, trainPath, planPath});
+  if (!inputs)
+    return inputs.error();
+  if (auto ok = settleDropout(inputs->model, *inputs->train); !ok)
+    return ok.error();
+  Result<std::vector<std::string>> found = checkInputs(*inputs);
+  code = kAnswerIsNo;
+  if (!found)
+    return found.error();
+  warnings = *found;
+  return inputs;
+}
+
+/// Fills the folder with everything but the executables.
+static Result<void> writeTexts(const fs::path &folder, const Inputs &inputs,
+                               const CompiledProgram &program) {
+  std::string message;
+  if (failed(lowering::writeProgram(program.text, (folder / "program").string(),
+                                    sourceRoot(), message)))
+    return Error{message};
+  runtime::Tables tables;
+  try {
+    tables = runtime::decodeTables(program.text.tables);
+  } catch (const runtime::TablesError &error) {
+    return Error{fmt::format("internal error: tables.bin: {}", error.what())};
+  }
+  const std::pair<const char *, std::string> files[] = {
+      {"plan.json", writePlan(*inputs.plan)},
+      {"layout.json", layoutText(tables)},
+      {"memory.json",
+       memoryJson(program.memory, *inputs.plan, inputs.cluster).dump(1) +
+           "\n"}};
+  for (const auto &[name, text] : files)
+    if (auto ok = writeFile(folder / name, text); !ok)
+      return ok;
+  return {};
+}
+
+static Result<void> buildAll(const fs::path &folder, const Targets &wanted,
+                             const CompiledProgram &program, Clock &clock) {
+  if (wanted.host) {
+    if (auto ok = buildHost(program.text, folder / "train-host"); !ok)
+      return ok;
+    clock.tell("host compiler");
+  }
+  if (wanted.cuda) {
+    if (auto ok = buildCuda(folder / "program", folder / "cuda"); !ok)
+      return ok;
+    clock.tell("nvcc");
+  }
+  return {};
+}
+
+static int runCompile() {
+  Result<Targets> wanted = readTargets();
+  if (!wanted)
+    return refuse(wanted.error());
+  int code = kBadInput;
+  std::vector<std::string> warnings;
+  Result<Inputs> inputs = readAll(warnings, code);
+  if (!inputs)
+    return refuse(inputs.error(), code);
+  Result<NewFolder> folder = NewFolder::create(output.getValue());
+  if (!folder)
+    return refuse(folder.error());
+  std::string irFolder;
+  if (dumpIr) {
+    irFolder = (folder->path() / "ir").string();
+    fs::create_directory(irFolder);
+  }
+  Clock clock;
+  Result<CompiledProgram> program =
+      compileProgram(inputs->model, *inputs->train, *inputs->plan, irFolder);
+  if (!program)
+    return refuse(program.error(), kAnswerIsNo);
+  clock.tell("plan to program");
+  if (auto misfit = describeMisfit(program->memory, *inputs->cluster))
+    warnings.push_back(*misfit);
+  for (const std::string &warning : warnings)
+    warn(warning);
+  if (strict && !warnings.empty())
+    return refuse(
+        Error{fmt::format("{} warning{}, and --strict was given; "
+                          "nothing was written",
+                          warnings.size(), warnings.size() == 1 ? "" : "s")},
+        kAnswerIsNo);
+  if (auto ok = writeTexts(folder->path(), *inputs, *program); !ok)
+    return refuse(ok.error(), kInternal);
+  if (auto ok = buildAll(folder->path(), *wanted, *program, clock); !ok)
+    return refuse(ok.error(), kInternal);
+  if (auto ok = folder->commit(); !ok)
+    return refuse(ok.error());
+  return kDone;
+}
+
+Command tool::compileCommand() { return {&compile, runCompile}; }

@@ -1,0 +1,207 @@
+#include "tools/heddle/Dry.h"
+
+#include "heddle/Support/Files.h"
+#include "tools/heddle/Folder.h"
+#include "tools/heddle/Launch.h"
+#include "tools/heddle/Memory.h"
+
+#include <algorithm>
+#include <atomic>
+#include <set>
+#include <thread>
+
+namespace fs = std::filesystem;
+using namespace heddle;
+using namespace heddle::tool;
+using json = nlohmann::ordered_json;
+
+namespace {
+
+/// What one rank recorded.
+struct Recording {
+  int64_t rank = 0;
+  json trace;
+  std::string error; ///< why there is no trace
+  int code = kDone;
+};
+
+} // namespace
+
+/// Every place on the other axes, at both ends of dp.
+static std::vector<int64_t> representativeRanks(const runtime::Tables &tables) {
+  std::set<int64_t> ranks = {0};
+  for (const auto &[axis, size] : tables.mesh) {
+    std::set<int64_t> longer;
+    for (int64_t before : ranks)
+      for (int64_t place = 0; place < size; ++place)
+        if (axis != "dp" || place == 0 || place == size - 1)
+          longer.insert(before * size + place);
+    ranks = std::move(longer);
+  }
+  return {ranks.begin(), ranks.end()};
+}
+
+static void record(const std::string &program, const fs::path &scratch,
+                   Recording &recording) {
+  std::string rank = std::to_string(recording.rank);
+  std::string path = (scratch / (rank + ".json")).string();
+  Result<Outcome> outcome = execute(
+      {program, "--dry", "--rank", rank, "--trace", path}, Capture::Both);
+  if (!outcome || outcome->code != 0) {
+    recording.error = outcome ? outcome->errors : outcome.message();
+    recording.code =
+        outcome && outcome->code <= kInternal ? outcome->code : kInternal;
+    return;
+  }
+  Result<std::string> text = readFile(path);
+  recording.trace = text ? json::parse(*text, nullptr, false) : json();
+  if (recording.trace.is_object())
+    return;
+  recording.error = text ? path + ": no JSON object" : text.message();
+  recording.code = kInternal;
+}
+
+/// Records all of them, as many at a time as there are cores.
+static std::vector<Recording> recordAll(const std::string &program,
+                                        const fs::path &scratch,
+                                        const std::vector<int64_t> &ranks) {
+  std::vector<Recording> recordings(ranks.size());
+  for (size_t i = 0; i < ranks.size(); ++i)
+    recordings[i].rank = ranks[i];
+  std::atomic<size_t> next = 0;
+  auto work = [&] {
+    for (size_t i = next++; i < ranks.size(); i = next++)
+      record(program, scratch, recordings[i]);
+  };
+  std::vector<std::thread> others;
+  for (size_t i = 1;
+       i < std::min<size_t>(std::thread::hardware_concurrency(), ranks.size());
+       ++i)
+    others.emplace_back(work);
+  work();
+  for (std::thread &other : others)
+    other.join();
+  return recordings;
+}
+
+/// The first communicator whose recorded members do not make the same
+/// collectives; "" where all agree.
+static std::string findDisagreement(const std::vector<Recording> &recordings) {
+  struct First {
+    int64_t rank;
+    json communicator;
+  };
+  std::map<std::string, First> firsts;
+  for (const Recording &recording : recordings) {
+    // A communicator is known by its axes, its group and how many of the same
+    // came before.
+    std::map<std::string, int> seen;
+    for (const json &communicator : recording.trace["communicators"]) {
+      std::string key = fmt::format("{} group {}", communicator["axis"].dump(),
+                                    communicator["color"].dump());
+      key += fmt::format(" number {}", seen[key]++);
+      auto [found, isNew] =
+          firsts.try_emplace(key, First{recording.rank, communicator});
+      for (const char *field : {"size", "collectives", "hash"})
+        if (!isNew && found->second.communicator[field] != communicator[field])
+          return fmt::format("communicator {}: ranks {} and {} make other "
+                             "collectives ({} is {} and {})",
+                             key, found->second.rank, recording.rank, field,
+                             found->second.communicator[field].dump(),
+                             communicator[field].dump());
+    }
+  }
+  return "";
+}
+
+/// arena_bytes and live_peak_bytes of memory.json.
+static json readMemory(const std::string &folder) {
+  Result<std::string> text = readFile(fs::path(folder) / "memory.json");
+  json document = text ? json::parse(*text, nullptr, false) : json();
+  return document.is_object() ? document["classes"].at(0) : json::object();
+}
+
+static json summarize(const std::string &folder, const runtime::Tables &tables,
+                      const std::vector<Recording> &recordings) {
+  json memory = readMemory(folder);
+  json ranks = json::array();
+  for (const Recording &recording : recordings) {
+    const json &trace = recording.trace;
+    ranks.push_back({{"rank", recording.rank},
+                     {"calls", trace["calls"]},
+                     {"gemm_flops", trace["gemm_flops"]},
+                     {"attention_flops", trace["attention_flops"]},
+                     {"axes", trace["axes"]},
+                     {"allocations", trace["allocations"]}});
+  }
+  return {{"ranks", tables.ranks()},
+          {"classes", 1},
+          {"recorded", ranks},
+          {"collectives_agree", true},
+          {"arena_bytes", memory.value("arena_bytes", json())},
+          {"live_peak_bytes", memory.value("live_peak_bytes", json())}};
+}
+
+static void printSummary(const json &summary) {
+  const json &first = summary["recorded"].at(0);
+  fmt::print("{} ranks, {} of them recorded; collectives agree\n",
+             summary["ranks"].dump(), summary["recorded"].size());
+  fmt::print("rank {}: {} calls, {} FLOPs in products, {} in attention\n",
+             first["rank"].dump(), first["calls"].dump(),
+             first["gemm_flops"].dump(), first["attention_flops"].dump());
+  for (const auto &[axis, use] : first["axes"].items())
+    fmt::print("  {}: {}\n", axis, use.dump());
+  for (const json &allocation : first["allocations"])
+    fmt::print("  {}: {}\n", allocation["name"].get<std::string>(),
+               allocation.dump());
+  fmt::print("memory.json: arena {} bytes, live at the peak {}\n",
+             summary["arena_bytes"].dump(), summary["live_peak_bytes"].dump());
+}
+
+/// The first arena whose last touched byte is not its end; "" if none.
+static std::string findLooseArena(const runtime::Tables &tables,
+                                  const std::vector<Recording> &recordings) {
+  for (const Recording &recording : recordings) {
+    int64_t bytes = 0, highest = 0;
+    for (const json &allocation : recording.trace["allocations"]) {
+      int64_t size = allocation["bytes"].get<int64_t>();
+      for (const runtime::Arena &arena : tables.arenas)
+        if (allocation["name"] == arena.name && arena.bytes == size) {
+          bytes += size;
+          highest += allocation["highest"].get<int64_t>();
+        }
+    }
+    // Objects begin at multiples of this; the last one may end before.
+    constexpr int64_t kAlignment = 64;
+    if (highest + kAlignment <= bytes || highest > bytes)
+      return fmt::format("rank {} touches memory up to byte {}, its arenas "
+                         "have {}",
+                         recording.rank, highest, bytes);
+  }
+  return "";
+}
+
+int tool::runDry(const std::string &folder, const runtime::Tables &tables,
+                 bool asJson) {
+  Result<ScratchFolder> scratch = ScratchFolder::create();
+  if (!scratch)
+    return refuse(scratch.error());
+  std::string program = fs::absolute(fs::path(folder) / "train-host").string();
+  std::vector<Recording> recordings =
+      recordAll(program, scratch->path(), representativeRanks(tables));
+  for (const Recording &recording : recordings)
+    if (recording.code != kDone)
+      return refuse(
+          Error{fmt::format("rank {}: {}", recording.rank, recording.error)},
+          recording.code);
+  if (std::string why = findDisagreement(recordings); !why.empty())
+    return refuse(Error{why}, kAnswerIsNo);
+  if (std::string why = findLooseArena(tables, recordings); !why.empty())
+    warn(why);
+  json summary = summarize(folder, tables, recordings);
+  if (asJson)
+    fmt::print("{}\n", summary.dump());
+  else
+    printSummary(summary);
+  return kDone;
+}

@@ -1,0 +1,250 @@
+//===- Explain.cpp - heddle explain: what a model and a plan are
+//-----------===//
+
+#include "tools/heddle/ExplainMemory.h"
+#include "tools/heddle/Inputs.h"
+#include "tools/heddle/Memory.h"
+
+#include "heddle/Model/Parameters.h"
+#include "heddle/Plan/PlanLayout.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <sstream>
+
+namespace cl = llvm::cl;
+using namespace heddle;
+using namespace heddle::tool;
+using json = nlohmann::ordered_json;
+
+static cl::SubCommand
+    explain("explain", "tensors of a model; layouts and memory of a plan");
+static cl::opt<std::string> modelPath(cl::Positional, cl::Required,
+                                      cl::desc("MODEL"), cl::sub(explain));
+static cl::opt<std::string> clusterPath("cluster", cl::value_desc("file"),
+                                        cl::desc("cluster.yaml"),
+                                        cl::sub(explain));
+static cl::opt<std::string> trainPath("train", cl::value_desc("file"),
+                                      cl::desc("train.yaml"), cl::sub(explain));
+static cl::opt<std::string> planPath("plan", cl::value_desc("file"),
+                                     cl::desc("plan.json"), cl::sub(explain));
+static cl::opt<bool> showMemory("memory",
+                                cl::desc("memory of the plan, every buffer"),
+                                cl::sub(explain));
+static cl::opt<bool> asJson("json", cl::desc("one JSON object on stdout"),
+                            cl::sub(explain));
+
+namespace {
+
+/// How a parameter lies under the plan.
+struct FamilyLayout {
+  PlanDims dims;
+  std::vector<std::int64_t> local; ///< of a rank, padding included
+};
+
+/// Everything that is told, text or JSON.
+struct Explanation {
+  Inputs inputs;
+  std::vector<ParameterFamily> families;
+  std::vector<FamilyLayout> layouts; ///< beside families; empty without a plan
+  std::vector<NeutralKey> neutral;   ///< those that the config has
+  std::vector<std::string> warnings;
+  double flops = 0;
+  std::int64_t sequences = 1, length = 0;
+  std::optional<MemoryReport> memory;
+};
+
+} // namespace
+
+static std::vector<std::string> splitWords(const std::string &text) {
+  std::istringstream words(text);
+  return {std::istream_iterator<std::string>(words), {}};
+}
+
+static Result<FamilyLayout> layoutOf(const Plan &plan, const ModelConfig &model,
+                                     const ParameterFamily &family) {
+  Result<PlanDims> dims = parameterLayout(plan, model, family);
+  if (!dims)
+    return dims.error();
+  FamilyLayout layout{*dims, {}};
+  ReshardMesh mesh = meshOfPlan(plan, model);
+  std::map<std::string, std::int64_t> padded = paddedSizes(plan, model);
+  std::vector<std::string> letters = splitWords(family.letters);
+  for (std::size_t dim = 0; dim < dims->size(); ++dim) {
+    auto found = padded.find(letters[dim]);
+    std::int64_t size =
+        found == padded.end() ? family.shape[dim] : found->second;
+    for (const std::string &axis : (*dims)[dim])
+      for (const auto &[name, count] : mesh.axes)
+        if (name == axis)
+          size /= count;
+    layout.local.push_back(size);
+  }
+  return layout;
+}
+
+/// The neutral keys that the model's config file has.
+static std::vector<NeutralKey> findNeutralKeys(const std::string &path) {
+  std::filesystem::path file = path;
+  std::error_code ignored;
+  if (std::filesystem::is_directory(file, ignored))
+    file /= "config.json";
+  std::vector<NeutralKey> found;
+  Result<Document> document = Document::read(file);
+  if (!document) // cannot be: the model was read from it
+    return found;
+  for (const NeutralKey &key : neutralKeys())
+    if (document->root().find(key.key))
+      found.push_back(key);
+  return found;
+}
+
+static Result<Explanation> explainInputs() {
+  Result<Inputs> inputs =
+      readInputs({modelPath, clusterPath, trainPath, planPath});
+  if (!inputs)
+    return inputs.error();
+  Explanation e;
+  e.inputs = std::move(*inputs);
+  const ModelConfig &model = e.inputs.model;
+  e.families = parameters(model);
+  e.neutral = findNeutralKeys(modelPath);
+  if (e.inputs.plan)
+    for (const ParameterFamily &family : e.families) {
+      Result<FamilyLayout> layout = layoutOf(*e.inputs.plan, model, family);
+      if (!layout)
+        return layout.error();
+      e.layouts.push_back(std::move(*layout));
+    }
+  e.length =
+      e.inputs.train ? e.inputs.train->sequenceLength : model.maxPositions;
+  e.sequences = e.inputs.train ? e.inputs.train->globalBatch : 1;
+  e.flops = modelFlopsPerStep(model, e.sequences, e.length);
+  return e;
+}
+
+static json tensorsJson(const Explanation &e) {
+  json tensors = json::array();
+  for (std::size_t i = 0; i < e.families.size(); ++i) {
+    const ParameterFamily &family = e.families[i];
+    for (std::int64_t layer = 0; layer < family.layers; ++layer) {
+      json tensor = {{"name", family.instanceName(layer)},
+                     {"shape", family.file.shape},
+                     {"logical_shape", family.shape},
+                     {"letters", family.letters},
+                     {"decay", family.decay},
+                     {"initializer", initializerName(family.init.kind)}};
+      if (!family.alias.empty())
+        tensor["alias"] = family.alias;
+      if (!e.layouts.empty())
+        tensor["layout"] = {{"dims", e.layouts[i].dims},
+                            {"local_shape", e.layouts[i].local}};
+      tensors.push_back(std::move(tensor));
+    }
+  }
+  return tensors;
+}
+
+static json paddingJson(const Explanation &e) {
+  json padding = json::object();
+  auto padded = paddedSizes(*e.inputs.plan, e.inputs.model);
+  for (const auto &[letter, size] : factorSizes(*e.inputs.plan, e.inputs.model))
+    if (padded[letter] != size)
+      padding[letter] = {{"size", size}, {"padded", padded[letter]}};
+  return padding;
+}
+
+static void printJson(const Explanation &e) {
+  json answer = {{"model", e.inputs.model.name},
+                 {"family", familyName(e.inputs.model.family)},
+                 {"parameters", parameterCount(e.inputs.model)},
+                 {"flops",
+                  {{"per_step", e.flops},
+                   {"sequences", e.sequences},
+                   {"sequence_length", e.length}}}};
+  json neutral = json::object();
+  for (const NeutralKey &key : e.neutral)
+    neutral[std::string(key.key)] = key.reason;
+  answer["neutral_keys"] = neutral;
+  if (e.inputs.plan) {
+    answer["mesh"] = meshOfPlan(*e.inputs.plan, e.inputs.model).axes;
+    answer["padding"] = paddingJson(e);
+  }
+  answer["warnings"] = e.warnings;
+  if (e.memory)
+    answer["memory"] = memoryJson(*e.memory, *e.inputs.plan, e.inputs.cluster);
+  answer["tensors"] = tensorsJson(e);
+  fmt::print("{}\n", answer.dump());
+}
+
+static void printText(const Explanation &e) {
+  const ModelConfig &model = e.inputs.model;
+  fmt::print("{} ({}): {} parameters in {} layers\n", model.name,
+             familyName(model.family), parameterCount(model), model.layers);
+  fmt::print("{:.4g} FLOPs for {} sequence{} of {} tokens, forward and "
+             "backward\n\n",
+             e.flops, e.sequences, e.sequences == 1 ? "" : "s", e.length);
+  fmt::print("{:52} {:>6} {:22} {:8}{}\n", "tensor", "layers", "shape", "decay",
+             e.layouts.empty() ? "" : " factors and axes");
+  for (std::size_t i = 0; i < e.families.size(); ++i) {
+    const ParameterFamily &family = e.families[i];
+    std::string layout;
+    if (!e.layouts.empty()) {
+      std::vector<std::string> letters = splitWords(family.letters);
+      for (std::size_t dim = 0; dim < letters.size(); ++dim)
+        layout += fmt::format(
+            " {}={}{}", letters[dim], e.layouts[i].local[dim],
+            e.layouts[i].dims[dim].empty()
+                ? ""
+                : fmt::format("({})", fmt::join(e.layouts[i].dims[dim], " ")));
+    }
+    fmt::print("{:52} {:>6} {:22} {:8}{}\n", family.name, family.layers,
+               fmt::format("{}", fmt::join(family.file.shape, " x ")),
+               family.decay ? "yes" : "no", layout);
+    if (!family.alias.empty())
+      fmt::print("  also {}\n", family.alias);
+  }
+  for (const NeutralKey &key : e.neutral)
+    fmt::print("key {} changes nothing: {}\n", key.key, key.reason);
+  if (e.inputs.plan)
+    for (const auto &[letter, sizes] : paddingJson(e).items())
+      fmt::print("factor {} is padded from {} to {}\n", letter,
+                 sizes["size"].dump(), sizes["padded"].dump());
+  if (e.memory)
+    printMemory(*e.memory, showMemory);
+}
+
+static int runExplain() {
+  Result<Explanation> explanation = explainInputs();
+  if (!explanation)
+    return refuse(explanation.error());
+  Explanation &e = *explanation;
+  if (showMemory && !(e.inputs.plan && e.inputs.train))
+    return refuse(Error{"--memory wants --plan and --train: there is no "
+                        "program without them"});
+  if (e.inputs.plan && e.inputs.train) {
+    Result<std::vector<std::string>> warnings = checkInputs(e.inputs);
+    if (!warnings)
+      return refuse(warnings.error(), kAnswerIsNo);
+    e.warnings = *warnings;
+    if (!effectiveDropout(e.inputs.model, *e.inputs.train).any()) {
+      Result<MemoryReport> memory = findMemory(e.inputs);
+      if (!memory)
+        return refuse(memory.error(), kAnswerIsNo);
+      e.memory = std::move(*memory);
+    } else if (showMemory) {
+      return refuse(settleDropout(e.inputs.model, *e.inputs.train).error());
+    }
+    if (e.memory && e.inputs.cluster)
+      if (auto misfit = describeMisfit(*e.memory, *e.inputs.cluster))
+        e.warnings.push_back(*misfit);
+  }
+  for (const std::string &warning : e.warnings)
+    warn(warning);
+  asJson ? printJson(e) : printText(e);
+  return kDone;
+}
+
+Command tool::explainCommand() { return {&explain, runExplain}; }

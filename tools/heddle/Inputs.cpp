@@ -1,0 +1,77 @@
+#include "tools/heddle/Inputs.h"
+
+using namespace heddle;
+using namespace heddle::tool;
+
+/// Reads a file where its path is given; the first error stays.
+template <class T, class Read>
+static void readOptional(const std::string &path, std::optional<T> &to,
+                         std::optional<Error> &error, Read read) {
+  if (path.empty() || error)
+    return;
+  Result<T> value = read(path);
+  if (value)
+    to = std::move(*value);
+  else
+    error = value.error();
+}
+
+Result<Inputs> tool::readInputs(const InputPaths &paths) {
+  Result<ModelConfig> model = readModelConfig(paths.model);
+  if (!model)
+    return model.error();
+  Inputs inputs;
+  inputs.model = std::move(*model);
+  std::optional<Error> error;
+  readOptional(paths.cluster, inputs.cluster, error,
+               [](const std::string &path) { return readCluster(path); });
+  readOptional(paths.train, inputs.train, error,
+               [](const std::string &path) { return readTrainSettings(path); });
+  readOptional(paths.plan, inputs.plan, error, [&](const std::string &path) {
+    return readPlan(path, &inputs.model);
+  });
+  if (error)
+    return *error;
+  return inputs;
+}
+
+Result<std::vector<std::string>> tool::checkInputs(const Inputs &inputs) {
+  Result<std::vector<std::string>> warnings =
+      checkTrainSettings(inputs.model, *inputs.train);
+  if (!warnings)
+    return warnings.error();
+  Result<std::vector<PlanWarning>> more =
+      checkPlan(*inputs.plan, inputs.model, *inputs.train,
+                inputs.cluster ? &*inputs.cluster : nullptr);
+  if (!more)
+    return more.error();
+  for (const PlanWarning &warning : *more)
+    warnings->push_back(warning.message);
+  return warnings;
+}
+
+Result<void> tool::settleDropout(ModelConfig &model,
+                                 const TrainSettings &train) {
+  DropoutRates rates = effectiveDropout(model, train);
+  if (rates.any())
+    return Error{fmt::format(
+        "the model {} drops out (attention {}, residual {}, embedding {}), "
+        "which is not implemented; expected rates of 0: write `dropout: "
+        "{{attention: 0, residual: 0, embedding: 0}}` into the training "
+        "settings",
+        model.name, rates.attention, rates.residual, rates.embedding)};
+  model.dropout = rates;
+  return {};
+}
+
+Result<Plan> tool::oneDevicePlan(const Plan &plan, const ModelConfig &model) {
+  std::string text = fmt::format(
+      R"({{"version": 1, "mesh": [["pp", 1], ["dp", 1], ["cp", 1], ["tp", 1]],)"
+      R"( "micro_batch": {}, "micro_batches": {}, "tensor": "megatron"}})",
+      plan.axisSize("dp") * plan.microBatch, plan.microBatches);
+  Result<Document> document =
+      Document::parse(text, "one device", Document::Syntax::Json);
+  if (!document)
+    return document.error();
+  return readPlan(*document, &model);
+}

@@ -1,0 +1,111 @@
+#include "tools/heddle/Launch.h"
+
+#include "heddle/Support/Files.h"
+#include "tools/heddle/Folder.h"
+
+#include "llvm/Support/Program.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <thread>
+#include <unistd.h>
+
+extern char **environ;
+
+using namespace heddle;
+using namespace heddle::tool;
+
+/// Starts a program, its stdout and stderr going to files where those are
+/// named.
+static Result<int> spawnAndWait(const std::vector<std::string> &command,
+                                const std::string &output,
+                                const std::string &errors) {
+  std::vector<char *> words;
+  for (const std::string &word : command)
+    words.push_back(const_cast<char *>(word.c_str()));
+  words.push_back(nullptr);
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  if (!output.empty()) {
+    posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, output.c_str(),
+                                     O_CREAT | O_WRONLY | O_TRUNC, 0600);
+    posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, errors.c_str(),
+                                     O_CREAT | O_WRONLY | O_TRUNC, 0600);
+  }
+  pid_t child = 0;
+  int failed =
+      posix_spawnp(&child, words[0], &actions, nullptr, words.data(), environ);
+  posix_spawn_file_actions_destroy(&actions);
+  if (failed)
+    return Error{
+        fmt::format("cannot start {}: {}", command[0], strerror(failed))};
+  int status = 0;
+  while (waitpid(child, &status, 0) < 0)
+    if (errno != EINTR)
+      return Error{
+          fmt::format("cannot wait for {}: {}", command[0], strerror(errno))};
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+Result<Outcome> tool::execute(const std::vector<std::string> &command,
+                              Capture capture) {
+  std::fflush(stdout);
+  if (capture == Capture::Nothing) {
+    Result<int> code = spawnAndWait(command, "", "");
+    if (!code)
+      return code.error();
+    return Outcome{*code, "", ""};
+  }
+  Result<ScratchFolder> scratch = ScratchFolder::create();
+  if (!scratch)
+    return scratch.error();
+  std::string output = (scratch->path() / "stdout").string();
+  std::string errors = (scratch->path() / "stderr").string();
+  Result<int> code = spawnAndWait(command, output, errors);
+  if (!code)
+    return code.error();
+  Outcome outcome{*code, "", ""};
+  for (auto [path, to] : {std::pair(&output, &outcome.output),
+                          std::pair(&errors, &outcome.errors)}) {
+    Result<std::string> text = readFile(*path);
+    if (!text)
+      return text.error();
+    *to = std::move(*text);
+  }
+  return outcome;
+}
+
+Result<Outcome> tool::launch(const std::string &program, const Ranks &ranks,
+                             const std::vector<std::string> &arguments,
+                             Capture capture) {
+  int64_t cores = std::max(1u, std::thread::hardware_concurrency());
+  // What the user has set stays.
+  std::string threads =
+      std::to_string(std::max<int64_t>(1, cores / ranks.count));
+  setenv("OMP_NUM_THREADS", threads.c_str(), 0);
+  if (ranks.count > cores)
+    setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
+  std::vector<std::string> command;
+  if (!ranks.threads && ranks.count > 1) {
+    if (!llvm::sys::findProgramByName("mpirun"))
+      return Error{"no mpirun on the search path; install openmpi-bin, or give "
+                   "--threads"};
+    command = {"mpirun", "--oversubscribe", "-n", std::to_string(ranks.count)};
+    if (geteuid() == 0)
+      command.push_back("--allow-run-as-root");
+    // The message of the failing rank is the program's own.
+    command.push_back("--quiet");
+  }
+  command.push_back(program);
+  if (ranks.threads)
+    command.push_back("--threads");
+  command.insert(command.end(), arguments.begin(), arguments.end());
+  return execute(command, capture);
+}

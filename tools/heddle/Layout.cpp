@@ -1,0 +1,113 @@
+#include "tools/heddle/Layout.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <set>
+
+using namespace heddle;
+using json = nlohmann::ordered_json;
+
+namespace {
+/// The mesh, row-major: the last axis is the fastest.
+struct Mesh {
+  const runtime::Tables &tables;
+
+  int64_t coordinate(int64_t rank, const std::string &axis) const {
+    for (auto it = tables.mesh.rbegin(); it != tables.mesh.rend(); ++it) {
+      if (it->first == axis)
+        return rank % it->second;
+      rank /= it->second;
+    }
+    return 0;
+  }
+  int64_t size(const std::string &axis) const {
+    for (const auto &[name, size] : tables.mesh)
+      if (name == axis)
+        return size;
+    return 1;
+  }
+};
+} // namespace
+
+/// True elements of one rank per dimension, [first, last).
+static json extentsOf(const Mesh &mesh, const runtime::Layout &layout,
+                      int64_t rank) {
+  json extents = json::array();
+  for (size_t dim = 0; dim < layout.shape.size(); ++dim) {
+    int64_t block = 0;
+    for (const std::string &axis : layout.dims[dim])
+      block = block * mesh.size(axis) + mesh.coordinate(rank, axis);
+    int64_t first = std::min(block * layout.local[dim], layout.shape[dim]);
+    int64_t last = std::min(first + layout.local[dim], layout.shape[dim]);
+    extents.push_back({first, last});
+  }
+  return extents;
+}
+
+/// Axes that cut no dimension.
+static std::vector<std::string> replicaAxes(const Mesh &mesh,
+                                            const runtime::Layout &layout) {
+  std::vector<std::string> axes;
+  for (const auto &[name, size] : mesh.tables.mesh) {
+    bool cuts = std::any_of(
+        layout.dims.begin(), layout.dims.end(), [&](const auto &dim) {
+          return std::find(dim.begin(), dim.end(), name) != dim.end();
+        });
+    if (!cuts && size > 1)
+      axes.push_back(name);
+  }
+  return axes;
+}
+
+static json ranksOf(const Mesh &mesh, const runtime::Layout &layout) {
+  const bool all = mesh.tables.ranks() <= tool::kListedRanks;
+  std::vector<std::string> replicas = replicaAxes(mesh, layout);
+  json ranks = json::array();
+  for (int64_t rank = 0; rank < mesh.tables.ranks(); ++rank) {
+    bool first =
+        std::all_of(replicas.begin(), replicas.end(), [&](const auto &axis) {
+          return mesh.coordinate(rank, axis) == 0;
+        });
+    if (!all && !first)
+      continue;
+    json entry = {{"rank", rank},
+                  {"extents", extentsOf(mesh, layout, rank)},
+                  {"run", nullptr}};
+    if (!all)
+      entry["replicated_over"] = replicas;
+    ranks.push_back(std::move(entry));
+  }
+  return ranks;
+}
+
+std::string tool::layoutText(const runtime::Tables &tables) {
+  static const std::set<std::string> kinds = {"parameter", "master", "adam_m",
+                                              "adam_v"};
+  Mesh mesh{tables};
+  std::string text = fmt::format("{{\"version\": 1, \"mesh\": {}, "
+                                 "\"tensors\": [",
+                                 json(tables.mesh).dump());
+  const char *separator = "\n";
+  for (const runtime::State &state : tables.states) {
+    if (!kinds.count(state.kind))
+      continue;
+    // The same for every layer, but for the name.
+    json rest = {{"kind", state.kind},
+                 {"shape", state.layout.shape},
+                 {"file_shape", state.file.shape},
+                 {"dtype", state.dtype == HEDDLE_RT_F32    ? "fp32"
+                           : state.dtype == HEDDLE_RT_BF16 ? "bf16"
+                                                           : "other"},
+                 {"ranks", ranksOf(mesh, state.layout)}};
+    std::string tail = rest.dump().substr(1);
+    for (int64_t i = 0; i < state.layers; ++i) {
+      text += fmt::format("{}{{\"name\": {}, {}", separator,
+                          json(state.instanceName(i)).dump(), tail);
+      separator = ",\n";
+    }
+  }
+  return text + "\n]}\n";
+}

@@ -1,0 +1,138 @@
+//===- Run.cpp - heddle run: trains what compile wrote
+//---------------------===//
+
+#include "tools/heddle/Dry.h"
+#include "tools/heddle/Launch.h"
+
+#include "heddle/Support/Files.h"
+
+#include <filesystem>
+
+namespace cl = llvm::cl;
+namespace fs = std::filesystem;
+using namespace heddle;
+using namespace heddle::tool;
+
+static cl::SubCommand run("run", "trains an emitted program");
+static cl::opt<std::string> folder(cl::Positional, cl::Required,
+                                   cl::desc("DIR"), cl::sub(run));
+static cl::opt<bool> threads("threads",
+                             cl::desc("ranks are threads of one process "
+                                      "instead of MPI processes"),
+                             cl::sub(run));
+static cl::opt<bool> dry("dry", cl::desc("record instead of running"),
+                         cl::sub(run));
+static cl::opt<bool> asJson("json",
+                            cl::desc("with --dry: one JSON object on "
+                                     "stdout"),
+                            cl::sub(run));
+
+// Handed to the program as they are.
+static cl::opt<std::string> data("data", cl::value_desc("file"),
+                                 cl::desc("text, tokens (.bin) or sequences "
+                                          "(.safetensors, .json)"),
+                                 cl::sub(run));
+static cl::opt<std::string> logPath("log", cl::value_desc("file"),
+                                    cl::desc("a JSON line per step; default: "
+                                             "DIR/log.jsonl"),
+                                    cl::sub(run));
+static cl::opt<std::string> weights("weights", cl::value_desc("file"),
+                                    cl::desc("initial parameters"),
+                                    cl::sub(run));
+static cl::opt<std::string> save("save", cl::value_desc("file"),
+                                 cl::desc("parameters after the last step"),
+                                 cl::sub(run));
+static cl::opt<std::string> dump("dump", cl::value_desc("file"),
+                                 cl::desc("loss, gradients and parameters "
+                                          "after the last step"),
+                                 cl::sub(run));
+static cl::opt<uint64_t> steps("steps", cl::desc("default: the schedule's"),
+                               cl::sub(run));
+static cl::opt<uint64_t> replicaCheck("replica-check", cl::value_desc("n"),
+                                      cl::desc("compare replicas every n "
+                                               "steps"),
+                                      cl::sub(run));
+static cl::opt<uint64_t> tokenBytes("token-bytes", cl::value_desc("2 or 4"),
+                                    cl::desc("of a .bin; default: by the "
+                                             "vocabulary"),
+                                    cl::sub(run));
+static cl::opt<uint64_t> computeThreads("compute-threads", cl::value_desc("n"),
+                                        cl::desc("threads of one rank"),
+                                        cl::sub(run));
+static cl::opt<bool> check("check",
+                           cl::desc("checking mode: streams run late "
+                                    "in a random order"),
+                           cl::sub(run));
+static cl::opt<uint64_t> seed("seed", cl::desc("of --check"), cl::sub(run));
+static cl::opt<bool> testInit("test-init",
+                              cl::desc("random biases and norm "
+                                       "weights too"),
+                              cl::sub(run));
+
+/// What the program gets of the command line.
+static std::vector<std::string> passOn() {
+  std::vector<std::string> arguments;
+  for (cl::opt<std::string> *option : {&data, &logPath, &weights, &save, &dump})
+    if (option->getNumOccurrences())
+      arguments.insert(arguments.end(),
+                       {"--" + option->ArgStr.str(), option->getValue()});
+  for (cl::opt<uint64_t> *option :
+       {&steps, &replicaCheck, &tokenBytes, &computeThreads, &seed})
+    if (option->getNumOccurrences())
+      arguments.insert(arguments.end(), {"--" + option->ArgStr.str(),
+                                         std::to_string(option->getValue())});
+  for (cl::opt<bool> *option : {&check, &testInit})
+    if (*option)
+      arguments.push_back("--" + option->ArgStr.str());
+  return arguments;
+}
+
+Result<runtime::Tables> tool::readProgramTables(const std::string &path) {
+  std::error_code ignored;
+  if (!fs::exists(fs::path(path) / "train-host", ignored))
+    return Error{fmt::format("{}: found no train-host, expected a folder that "
+                             "`heddle compile` wrote for the host",
+                             path)};
+  std::string tables = (fs::path(path) / "program" / "tables.bin").string();
+  Result<std::string> bytes = readFile(tables);
+  if (!bytes)
+    return bytes.error();
+  try {
+    return runtime::decodeTables(*bytes);
+  } catch (const runtime::TablesError &error) {
+    return Error{fmt::format("{}: {}", tables, error.what())};
+  }
+}
+
+static int train(const runtime::Tables &tables) {
+  if (data.empty())
+    return refuse(
+        Error{"there is no data: give --data FILE (any text will do)"});
+  std::string program =
+      fs::absolute(fs::path(folder.getValue()) / "train-host").string();
+  Result<Outcome> outcome =
+      launch(program, {tables.ranks(), threads}, passOn(), Capture::Nothing);
+  if (!outcome)
+    return refuse(outcome.error());
+  if (outcome->code > kInternal)
+    return refuse(Error{fmt::format("{} ended with exit code {}{}", program,
+                                    outcome->code,
+                                    outcome->code > 128 ? " (a signal)" : "")},
+                  kInternal);
+  return outcome->code;
+}
+
+static int runRun() {
+  if (seed.getNumOccurrences() && !check)
+    return refuse(Error{"--seed is that of --check; training's is in the "
+                        "training settings"});
+  if (asJson && !dry)
+    return refuse(Error{"--json wants --dry; a run writes its log as JSON "
+                        "lines (--log)"});
+  Result<runtime::Tables> tables = readProgramTables(folder);
+  if (!tables)
+    return refuse(tables.error());
+  return dry ? runDry(folder, *tables, asJson) : train(*tables);
+}
+
+Command tool::runCommand() { return {&run, runRun}; }

@@ -1,0 +1,30 @@
+//===- heddle.cpp - The command line
+//---------------------------------------===//
+
+#include "tools/heddle/Command.h"
+
+#include "llvm/Support/raw_ostream.h"
+
+using namespace heddle::tool;
+
+int main(int argc, char **argv) {
+  std::string errors;
+  llvm::raw_string_ostream errorStream(errors);
+  if (argc < 2) {
+    fmt::print(stderr, "error: expected a command: explain, compile, run, "
+                       "verify or doctor; `heddle --help` lists them\n");
+    return kBadInput;
+  }
+  if (!llvm::cl::ParseCommandLineOptions(
+          argc, argv, "compiles Transformer training for many devices\n",
+          &errorStream)) {
+    fmt::print(stderr, "error: {}", errorStream.str());
+    return kBadInput;
+  }
+  for (Command command : {explainCommand(), compileCommand(), runCommand(),
+                          verifyCommand(), doctorCommand()})
+    if (*command.options)
+      return command.run();
+  fmt::print(stderr, "error: expected a command before '{}'\n", argv[1]);
+  return kBadInput;
+}
