@@ -32,6 +32,11 @@ public:
         return failure();
     if (failed(visitBlock(step.getBody().front(), propagation)))
       return failure();
+    // What a trial of a loop has put in front of it.
+    step.walk([](dist::ReshardOp reshard) {
+      if (reshard->use_empty())
+        reshard.erase();
+    });
     Operation *end = step.getBody().front().getTerminator();
     step.setFunctionType(FunctionType::get(step.getContext(),
                                            step.getBody().getArgumentTypes(),

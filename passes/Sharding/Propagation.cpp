@@ -124,11 +124,12 @@ Value Propagation::reshard(Value value, LayoutAttr layout, Operation *user,
     if (dist::getLayout(value) == layout)
       return value;
   }
-  auto &made = reshards[{value, user->getBlock()}];
+  auto &made = reshards[value];
   for (auto &[existing, moved] : made)
     if (existing == layout)
       return moved;
-  OpBuilder builder(user);
+  // Beside the value, not in a loop that uses it: once, not in each iteration.
+  OpBuilder builder(value.getParentBlock()->findAncestorOpInBlock(*user));
   Location where = NameLoc::get(builder.getStringAttr(why), user->getLoc());
   auto op = dist::ReshardOp::create(builder, where,
                                     dist::withLayout(type, layout), value);
@@ -167,6 +168,32 @@ static int64_t largestResult(Operation *op) {
   return elements;
 }
 
+/// Whether an op makes less of a partial operand than the operand is, so that
+/// the sum is better taken behind it.
+static bool makesLess(Operation *op, const FactorRule &rule, unsigned operand) {
+  auto type = cast<RankedTensorType>(op->getOperand(operand).getType());
+  return rule.isLinearIn(operand) &&
+         (rule.additive || largestResult(op) < type.getNumElements());
+}
+
+/// Whether another use reduces the operand: a reduction that is paid for is
+/// free.
+bool Propagation::isReducedElsewhere(Operation *op, unsigned operand) const {
+  Value value = op->getOperand(operand);
+  auto made = reshards.find(value);
+  if (made != reshards.end() && llvm::any_of(made->second, [](auto &entry) {
+        return !entry.first.isPartial();
+      }))
+    return true;
+  return llvm::any_of(value.getUses(), [&](OpOperand &use) {
+    auto user = dyn_cast<dist::FactorRuleOpInterface>(use.getOwner());
+    if (!user || user == op)
+      return false;
+    FailureOr<FactorRule> rule = dist::getFactorRule(user);
+    return succeeded(rule) && !makesLess(user, *rule, use.getOperandNumber());
+  });
+}
+
 /// Whether a partial operand goes through the op as a partial sum.
 bool Propagation::mayPass(Operation *op, const FactorRule &rule,
                           unsigned operand) const {
@@ -179,19 +206,14 @@ bool Propagation::mayPass(Operation *op, const FactorRule &rule,
            llvm::all_of(op->getOperands(), [&](Value other) {
              return layoutOf(other).isPartial();
            });
-  // A reduction that another use has paid for is free.
-  auto made = reshards.find({op->getOperand(operand), op->getBlock()});
-  if (made != reshards.end() && llvm::any_of(made->second, [](auto &entry) {
-        return !entry.first.isPartial();
-      }))
+  if (!makesLess(op, rule, operand) || isReducedElsewhere(op, operand))
     return false;
   for (auto [other, value] : llvm::enumerate(op->getOperands()))
     for (Attribute axis : layout.getPartial())
       if (other < operand &&
           llvm::is_contained(layoutOf(value).getPartial(), axis))
         return false; // a product of two sums is no sum
-  auto type = cast<RankedTensorType>(op->getOperand(operand).getType());
-  return largestResult(op) < type.getNumElements();
+  return true;
 }
 
 static ArrayAttr inMeshOrder(dist::MeshAttr mesh,

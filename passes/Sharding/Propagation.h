@@ -54,6 +54,7 @@ private:
   struct Axes; // per factor
   bool mayPass(mlir::Operation *op, const dist::FactorRule &rule,
                unsigned operand) const;
+  bool isReducedElsewhere(mlir::Operation *op, unsigned operand) const;
   dist::LayoutAttr reducedLayout(mlir::Value value) const;
   dist::LayoutAttr pinnedLayout(mlir::Value result) const;
   void markParts(transformer::StackTensorsOp stack, dist::LayoutAttr layout);
@@ -63,7 +64,7 @@ private:
   llvm::DenseSet<mlir::Value> parameters;
   llvm::DenseMap<mlir::Value, dist::LayoutAttr> gradients;
   llvm::StringMap<dist::LayoutAttr> named;
-  llvm::DenseMap<std::pair<mlir::Value, mlir::Block *>,
+  llvm::DenseMap<mlir::Value,
                  llvm::SmallVector<std::pair<dist::LayoutAttr, mlir::Value>>>
       reshards;
 };
