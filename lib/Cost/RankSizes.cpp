@@ -27,6 +27,10 @@ std::int64_t RankSizes::ranks(const AxisList &axes) const {
   return product;
 }
 
+bool RankSizes::valuesStayPartial() const {
+  return !copies.empty() && d < kvHeads * k && d < tokens() * ranks(data);
+}
+
 const RankParameter *RankSizes::find(Segment segment,
                                      std::string_view argument) const {
   for (const RankParameter &parameter : parameters)
@@ -163,6 +167,7 @@ void Reader::setSizes() {
   sizes.s = train.sequenceLength;
   sizes.d = model.hidden;
   sizes.k = model.headSize;
+  sizes.kvHeads = model.kvHeads;
   sizes.g = divide(padded.at("g"), sizes.ranks(kv));
   sizes.r = divide(padded.at("r"), sizes.ranks(sizes.copies));
   sizes.f = divide(padded.at("f"), sizes.ranks(sizes.ffn));

@@ -63,11 +63,6 @@ private:
   std::int64_t keyElements() const {
     return sizes.tokens() * sizes.g * sizes.k;
   }
-  /// Tokens of a micro-batch over all ranks.
-  std::int64_t allTokens() const {
-    return sizes.tokens() * sizes.ranks(sizes.data);
-  }
-
   const RankSizes &sizes;
   const std::int64_t blocks; ///< calls of a block in one step
   std::vector<Reduction> list;
@@ -95,7 +90,8 @@ void List::backward() {
   add("gradient of MLP input", sizes.ffn, blocks, hiddenElements());
   // Each rank has the gradient of its query heads only.
   add("gradient of keys", sizes.copies, blocks, keyElements());
-  add("gradient of values", sizes.copies, blocks, keyElements());
+  if (!sizes.valuesStayPartial())
+    add("gradient of values", sizes.copies, blocks, keyElements());
   add("gradient of attention input", sizes.heads, blocks, hiddenElements());
 }
 
@@ -108,6 +104,9 @@ AxisList List::gradientAxes(const RankParameter &parameter) const {
   if (parameter.family.segment == Segment::Block && name == "gk")
     axes.insert(axes.end(), sizes.heads.begin(),
                 sizes.heads.end() - std::ssize(sizes.copies));
+  if (parameter.family.segment == Segment::Block &&
+      (name == "wv" || name == "bv") && sizes.valuesStayPartial())
+    axes.insert(axes.end(), sizes.copies.begin(), sizes.copies.end());
   return axes;
 }
 

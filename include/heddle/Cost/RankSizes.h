@@ -36,13 +36,14 @@ struct RankParameter {
 /// what the plan pads them to, divided by the axes that split them.
 struct RankSizes {
   std::int64_t layers = 0, microBatches = 0;
-  std::int64_t b = 0; ///< sequences of one micro-batch
-  std::int64_t s = 0; ///< tokens of a sequence
-  std::int64_t d = 0; ///< hidden
-  std::int64_t g = 0; ///< KV heads
-  std::int64_t r = 0; ///< query heads per KV head
-  std::int64_t k = 0; ///< head size
-  std::int64_t f = 0; ///< ffn
+  std::int64_t b = 0;       ///< sequences of one micro-batch
+  std::int64_t s = 0;       ///< tokens of a sequence
+  std::int64_t d = 0;       ///< hidden
+  std::int64_t g = 0;       ///< KV heads
+  std::int64_t r = 0;       ///< query heads per KV head
+  std::int64_t k = 0;       ///< head size
+  std::int64_t f = 0;       ///< ffn
+  std::int64_t kvHeads = 0; ///< of the whole model, without padding
   std::int64_t embeddingRows = 0, headRows = 0; ///< of the vocabulary
 
   AxisList data;      ///< axes that split sequences
@@ -56,6 +57,11 @@ struct RankSizes {
   std::vector<std::pair<std::string, std::int64_t>> mesh;
 
   std::int64_t tokens() const { return b * s; } ///< of one micro-batch
+  /// Whether the gradient of values is left as parts of a sum along `copies`:
+  /// where all that is made of it (gradients of attention's input and of the
+  /// projection, in whole sizes) is smaller than itself. Keys' gradient is
+  /// rotated in between.
+  bool valuesStayPartial() const;
   /// Ranks along a list of axes.
   std::int64_t ranks(const AxisList &axes) const;
   /// The parameter of a segment with this short name, or null.

@@ -1,0 +1,67 @@
+//===- LiveMemory.h - Bytes that one rank needs at the peak -----*- C++ -*-===//
+//
+// Live bytes, not arena bytes: what must be kept at one moment, without the
+// holes that packing leaves.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef HEDDLE_COST_LIVEMEMORY_H
+#define HEDDLE_COST_LIVEMEMORY_H
+
+#include "heddle/Cost/RankSizes.h"
+
+#include <string>
+#include <vector>
+
+namespace heddle {
+
+/// A value that a block's forward keeps for its backward.
+struct SavedValue {
+  std::string name;         ///< as in the IR: "x1"
+  std::string reason;       ///< what in backward reads it
+  std::int64_t bytes = 0;   ///< of one layer
+  std::int64_t entries = 0; ///< layers, or one more for what flows in and out
+};
+
+/// The moment of a step at which most bytes are live, within one function.
+struct FramePeak {
+  std::string function;          ///< "head", "block_bwd"
+  std::string moment;            ///< "gradient of logits"
+  std::int64_t frameBytes = 0;   ///< temporaries of the function
+  std::int64_t carriedBytes = 0; ///< what the step keeps around the call
+};
+
+struct LiveMemory {
+  // From step to step.
+  std::int64_t parameters = 0;
+  std::int64_t gradients = 0; ///< sums over micro-batches, reduced in place
+  std::int64_t optimizer = 0;
+  std::int64_t inputs = 0;  ///< of all micro-batches, and three numbers
+  std::int64_t outputs = 0; ///< loss, count, gradient norm
+  // Within a micro-batch.
+  std::vector<SavedValue> savedValues;
+  std::int64_t saved = 0;
+  std::vector<FramePeak> frames; ///< the candidates, one per function
+
+  /// The candidate with most bytes.
+  const FramePeak &peak() const;
+  /// Bytes live at the peak.
+  std::int64_t peakBytes() const;
+};
+
+/// Bytes of \p entries entries that each begin at a multiple of 64 bytes.
+std::int64_t stackBytes(std::int64_t bytes, std::int64_t entries);
+
+/// What forward of one block saves, fp32.
+std::vector<SavedValue> savedPerLayer(const ModelConfig &model,
+                                      const RankSizes &sizes);
+
+/// Live bytes of one optimizer step on one rank, fp32, nothing recomputed. The
+/// peak is in the head or in a block's backward: then all layers' saved values
+/// are there, and both have larger temporaries than the functions of forward.
+LiveMemory liveMemory(const ModelConfig &model, const TrainSettings &train,
+                      const RankSizes &sizes);
+
+} // namespace heddle
+
+#endif // HEDDLE_COST_LIVEMEMORY_H

@@ -1,0 +1,209 @@
+// Each function is told as moments: at each, some values begin (they are
+// written) and some are read for the last time. Both are live at that moment.
+
+#include "Frames.h"
+
+#include <algorithm>
+#include <utility>
+
+using namespace heddle;
+using heddle::detail::kFloat;
+
+namespace {
+
+class Frame {
+public:
+  explicit Frame(std::string function) { peak.function = std::move(function); }
+
+  /// \p written bytes begin, \p released bytes are needed for the last time.
+  void at(const char *moment, std::int64_t written, std::int64_t released) {
+    live += written;
+    if (live > peak.frameBytes) {
+      peak.frameBytes = live;
+      peak.moment = moment;
+    }
+    live -= released;
+  }
+  /// \p bytes are needed at this moment only.
+  void during(const char *moment, std::int64_t bytes) {
+    at(moment, bytes, bytes);
+  }
+
+  FramePeak peak;
+
+private:
+  std::int64_t live = 0;
+};
+
+/// Sums over everything: one of 8 bytes per chunk of 16,384 elements.
+std::int64_t wholeSums(std::int64_t elements) {
+  return (elements + 16383) / 16384 * 8;
+}
+
+/// Sums along columns: one row of fp32 per chunk of 64 rows, for each sum.
+std::int64_t columnSums(std::int64_t rows, std::int64_t columns,
+                        std::int64_t sums = 1) {
+  return (rows + 63) / 64 * columns * sums * kFloat;
+}
+
+/// Backward of one block, from the last op of forward to the first.
+class Backward {
+public:
+  Backward(const ModelConfig &model, const RankSizes &sizes)
+      : model(model), sizes(sizes), tokens(sizes.tokens()),
+        hidden(tokens * sizes.d * kFloat), middle(tokens * sizes.f * kFloat),
+        keys(tokens * sizes.g * sizes.k * kFloat), queries(keys * sizes.r),
+        normSums(columnSums(tokens, sizes.d, model.normHasBias() ? 2 : 1)) {}
+
+  FramePeak run() {
+    mlp();
+    attention();
+    projections();
+    attentionInput();
+    return std::move(frame.peak);
+  }
+
+private:
+  void bias(const char *name, std::int64_t columns) {
+    if (sizes.find(Segment::Block, name))
+      frame.during("gradient of a bias", columnSums(tokens, columns));
+  }
+
+  void mlp();
+  void attention();
+  void headNorm(const char *moment, std::int64_t heads, std::int64_t bytes);
+  void projections();
+  void attentionInput();
+  void sumOfInput();
+
+  const ModelConfig &model;
+  const RankSizes &sizes;
+  const std::int64_t tokens;
+  const std::int64_t hidden, middle, keys, queries; // bytes
+  const std::int64_t normSums;
+  Frame frame{"block_bwd"};
+};
+
+} // namespace
+
+void Backward::mlp() {
+  bias("bd", sizes.d);
+  frame.at("gradient of down's input", middle, 0);
+  if (model.gatedMlp) {
+    frame.at("gradients of gate and up", 2 * middle, middle);
+    bias("bu", sizes.f);
+    frame.at("up's part of the MLP input's gradient", hidden, 0);
+    frame.at("gradient of up's weight", 0, middle);
+    bias("bg", sizes.f);
+    frame.at("gate's part of the MLP input's gradient", hidden, 0);
+    frame.at("gradient of gate's weight", 0, middle);
+    // Where nothing has to be reduced, one kernel adds and goes through the
+    // norm, and the residual's gradient (the last addend here) is made by it.
+    if (sizes.ffn.empty()) {
+      frame.at("backward of the second norm", 2 * hidden, 2 * hidden);
+    } else {
+      frame.at("gradient of the MLP's input", hidden, 2 * hidden);
+      frame.at("backward of the second norm", hidden, 0);
+    }
+  } else {
+    frame.at("gradient of the activation", middle, middle);
+    bias("bu", sizes.f);
+    frame.at("gradient of the MLP's input", hidden, 0);
+    frame.at("gradient of up's weight", 0, middle);
+    frame.at("backward of the second norm", hidden, 0);
+  }
+  frame.at("gradient of the second norm's weight", normSums, normSums + hidden);
+  // The residual's gradient stays until the block's end.
+}
+
+/// Norm of each head of queries or keys.
+void Backward::headNorm(const char *moment, std::int64_t heads,
+                        std::int64_t bytes) {
+  const std::int64_t sums = columnSums(tokens * heads, sizes.k);
+  frame.at(moment, bytes, 0);
+  frame.at(moment, sums, sums + bytes);
+}
+
+void Backward::attention() {
+  bias("bo", sizes.d);
+  frame.at("gradient of attention's output", queries, 0);
+  frame.at("backward of attention", queries + 2 * keys, queries);
+  if (model.position == PositionKind::Rope) {
+    frame.at("rotation of keys' gradient", keys, keys);
+    frame.at("rotation of queries' gradient", queries, queries);
+  }
+  if (model.qkNorm) {
+    headNorm("backward of the keys' norm", sizes.g, keys);
+    headNorm("backward of the queries' norm", sizes.g * sizes.r, queries);
+  }
+}
+
+void Backward::projections() {
+  bias("bv", sizes.g * sizes.k);
+  frame.at("values' part of attention input's gradient", hidden, 0);
+  frame.at("gradient of values' weight", 0, keys);
+  bias("bk", sizes.g * sizes.k);
+  frame.at("keys' part of attention input's gradient", hidden, 0);
+  frame.at("gradient of keys' weight", 0, keys);
+  bias("bq", sizes.g * sizes.r * sizes.k);
+  frame.at("queries' part of attention input's gradient", hidden, 0);
+  frame.at("gradient of queries' weight", 0, queries);
+}
+
+/// The three parts become one. Along copies of KV heads only queries have parts
+/// of a sum; what keys and values give counts on the first copy, by a copy of
+/// it, or queries are reduced by themselves where nothing else splits heads.
+void Backward::sumOfInput() {
+  const bool kvSplit = sizes.heads.size() > sizes.copies.size();
+  if (sizes.copies.empty()) {
+    frame.at("gradient of attention's input", hidden, 3 * hidden);
+  } else if (sizes.valuesStayPartial()) {
+    frame.during("keys' part on the first copy", hidden);
+    frame.at("gradient of attention's input", hidden, 3 * hidden);
+  } else if (kvSplit) {
+    frame.at("sum of keys' and values' parts", hidden, 2 * hidden);
+    frame.at("this sum on the first copy", hidden, hidden);
+    frame.at("gradient of attention's input", hidden, 2 * hidden);
+  } else {
+    frame.at("sum of keys' and values' parts", hidden, 2 * hidden);
+    frame.at("gradient of attention's input", hidden, 2 * hidden);
+  }
+}
+
+void Backward::attentionInput() {
+  sumOfInput();
+  // What leaves the block is the step's, and the residual's gradient goes.
+  frame.at("backward of the first norm", 0, hidden);
+  frame.at("gradient of the first norm's weight", normSums, normSums + hidden);
+}
+
+FramePeak heddle::detail::backwardFrame(const ModelConfig &model,
+                                        const RankSizes &sizes) {
+  return Backward(model, sizes).run();
+}
+
+FramePeak heddle::detail::headFrame(const ModelConfig &model,
+                                    const RankSizes &sizes) {
+  const std::int64_t tokens = sizes.tokens(), rows = tokens * kFloat,
+                     hidden = rows * sizes.d, logits = rows * sizes.headRows;
+  const std::int64_t statistics = rows * (model.normHasBias() ? 2 : 1);
+  const std::int64_t sums =
+      columnSums(tokens, sizes.d, model.normHasBias() ? 2 : 1);
+  Frame frame("head");
+  frame.at("norm", 2 * hidden + statistics, 0); // its input and its result
+  frame.at("logits", logits, 0);
+  if (sizes.head.empty()) {          // one kernel, nothing to reduce in between
+    frame.at("losses", 3 * rows, 0); // maximum, sum, losses
+  } else {
+    frame.at("maximum", rows, 0);
+    frame.at("sum", rows, 0);
+    frame.at("picked logit", rows, 0);
+    frame.at("losses", rows, rows); // the picked logits go
+  }
+  frame.at("mean loss", wholeSums(tokens), wholeSums(tokens) + rows);
+  frame.at("gradient of logits", logits, logits + 2 * rows);
+  frame.at("gradient of the normed", hidden, 0);
+  frame.at("gradient of the matrix", 0, logits + hidden);
+  frame.at("gradient of the norm's weight", sums, sums + 2 * hidden);
+  return std::move(frame.peak);
+}

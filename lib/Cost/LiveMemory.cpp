@@ -1,0 +1,135 @@
+#include "heddle/Cost/LiveMemory.h"
+
+#include "Frames.h"
+
+#include <algorithm>
+
+using namespace heddle;
+using heddle::detail::kFloat;
+
+static constexpr std::int64_t kAlignment = 64;
+
+std::int64_t heddle::stackBytes(std::int64_t bytes, std::int64_t entries) {
+  const std::int64_t stride =
+      (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  return stride * (entries - 1) + bytes; // nothing is behind the last entry
+}
+
+const FramePeak &LiveMemory::peak() const {
+  return *std::max_element(
+      frames.begin(), frames.end(), [](const FramePeak &a, const FramePeak &b) {
+        return a.frameBytes + a.carriedBytes < b.frameBytes + b.carriedBytes;
+      });
+}
+
+std::int64_t LiveMemory::peakBytes() const {
+  return parameters + gradients + optimizer + inputs + outputs + saved +
+         peak().frameBytes + peak().carriedBytes;
+}
+
+namespace {
+
+/// Collects what backward reads, in the order in which forward makes it.
+class Saved {
+public:
+  Saved(const ModelConfig &model, const RankSizes &sizes)
+      : model(model), sizes(sizes), rows(sizes.tokens() * kFloat) {}
+
+  std::vector<SavedValue> list() {
+    add("x1", "input of the first norm", rows * sizes.d);
+    norm("n1", "input of q, k and v", "first norm");
+    attention();
+    // One entry more than layers: a block's output is the next one's input.
+    add("x2", "input of the second norm", rows * sizes.d, sizes.layers + 1);
+    norm("n2", model.gatedMlp ? "input of gate and up" : "input of up",
+         "second norm");
+    if (model.gatedMlp)
+      add("gate", "gradient of the gated product", rows * sizes.f);
+    add("up",
+        model.gatedMlp ? "gradient of the gated product"
+                       : "gradient of the activation",
+        rows * sizes.f);
+    add("m", "input of down", rows * sizes.f);
+    return std::move(values);
+  }
+
+private:
+  void add(const std::string &name, const std::string &reason,
+           std::int64_t bytes) {
+    add(name, reason, bytes, sizes.layers);
+  }
+  void add(const std::string &name, const std::string &reason,
+           std::int64_t bytes, std::int64_t entries) {
+    values.push_back({name, reason, bytes, entries});
+  }
+
+  void norm(const std::string &name, const std::string &reader,
+            const std::string &which) {
+    add(name, reader, rows * sizes.d);
+    if (model.normHasBias())
+      add(name + "_mean", "gradient of the " + which, rows);
+    add(name + "_rstd", "gradient of the " + which, rows);
+  }
+
+  void attention() {
+    const std::int64_t keys = rows * sizes.g * sizes.k;
+    const std::int64_t queries = keys * sizes.r;
+    if (model.qkNorm) {
+      add("q", "input of the queries' norm", queries);
+      add("qn_rstd", "gradient of the queries' norm", rows * sizes.g * sizes.r);
+      add("k", "input of the keys' norm", keys);
+      add("kn_rstd", "gradient of the keys' norm", rows * sizes.g);
+    }
+    const std::string rotated = model.position == PositionKind::Rope ? "r" : "";
+    add("q" + rotated, "gradient of attention", queries);
+    add("k" + rotated, "gradient of attention", keys);
+    add("v", "gradient of attention", keys);
+    add("o", "input of the output projection; gradient of attention", queries);
+    add("lse", "gradient of attention", rows * sizes.g * sizes.r);
+  }
+
+  const ModelConfig &model;
+  const RankSizes &sizes;
+  const std::int64_t rows; ///< bytes of one number per token
+  std::vector<SavedValue> values;
+};
+
+} // namespace
+
+std::vector<SavedValue> heddle::savedPerLayer(const ModelConfig &model,
+                                              const RankSizes &sizes) {
+  return Saved(model, sizes).list();
+}
+
+LiveMemory heddle::liveMemory(const ModelConfig &model,
+                              const TrainSettings &train,
+                              const RankSizes &sizes) {
+  constexpr std::int64_t kCount = 8, kIdentifier = 4; // integers
+  const bool isAdamW = train.optimizer.kind == OptimizerKind::AdamW;
+  LiveMemory memory;
+  for (const RankParameter &parameter : sizes.parameters)
+    memory.parameters +=
+        stackBytes(parameter.elements() * kFloat, parameter.family.layers);
+  memory.gradients = memory.parameters;
+  memory.optimizer = isAdamW ? 2 * memory.parameters : 0;
+  // Tokens, labels, positions, documents: each one tensor of all micro-batches.
+  // Learning rate, bias corrections.
+  memory.inputs = 4 * sizes.tokens() * kIdentifier * sizes.microBatches +
+                  (isAdamW ? 3 : 1) * kFloat;
+  memory.outputs = kFloat + kCount + kFloat;
+
+  memory.savedValues = savedPerLayer(model, sizes);
+  for (const SavedValue &value : memory.savedValues)
+    memory.saved += stackBytes(value.bytes, value.entries);
+
+  const std::int64_t hidden = sizes.tokens() * sizes.d * kFloat;
+  // The loss so far and of this micro-batch; the gradient that goes through
+  // the layers. A count that is reduced is in the output, else beside it.
+  const std::int64_t carried =
+      2 * kFloat + hidden + (sizes.data.empty() ? kCount : 0);
+  memory.frames = {detail::headFrame(model, sizes),
+                   detail::backwardFrame(model, sizes)};
+  memory.frames[0].carriedBytes = carried + hidden; // delta of the last block
+  memory.frames[1].carriedBytes = carried;
+  return memory;
+}
