@@ -154,13 +154,12 @@ void Backward::projections() {
 /// of a sum; what keys and values give counts on the first copy, by a copy of
 /// it, or queries are reduced by themselves where nothing else splits heads.
 void Backward::sumOfInput() {
-  const bool kvSplit = sizes.heads.size() > sizes.copies.size();
   if (sizes.copies.empty()) {
     frame.at("gradient of attention's input", hidden, 3 * hidden);
-  } else if (sizes.valuesStayPartial()) {
+  } else if (sizes.splitsKvHeads() && sizes.valuesStayPartial()) {
     frame.during("keys' part on the first copy", hidden);
     frame.at("gradient of attention's input", hidden, 3 * hidden);
-  } else if (kvSplit) {
+  } else if (sizes.splitsKvHeads()) {
     frame.at("sum of keys' and values' parts", hidden, 2 * hidden);
     frame.at("this sum on the first copy", hidden, hidden);
     frame.at("gradient of attention's input", hidden, 2 * hidden);

@@ -92,6 +92,10 @@ void List::backward() {
   add("gradient of keys", sizes.copies, blocks, keyElements());
   if (!sizes.valuesStayPartial())
     add("gradient of values", sizes.copies, blocks, keyElements());
+  else if (!sizes
+                .splitsKvHeads()) // its sum with the keys' part, which is whole
+    add("values' part of attention input's gradient", sizes.copies, blocks,
+        hiddenElements());
   add("gradient of attention input", sizes.heads, blocks, hiddenElements());
 }
 

@@ -18,6 +18,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <random>
+
 using namespace heddle;
 
 namespace {
@@ -237,11 +239,12 @@ TrainSettings settingsOf(const Shape &shape) {
   return train;
 }
 
-Plan planOf(const ModelConfig &model, const Shape &shape) {
+Plan planOf(const ModelConfig &model, const Shape &shape,
+            const std::string &tensor = "\"megatron\"") {
   std::string text = fmt::format(
       R"({{"version": 1, "mesh": [["pp", 1], ["dp", {}], ["cp", 1], ["tp", {}]],
-          "micro_batch": {}, "micro_batches": {}, "tensor": "megatron"}})",
-      shape.dp, shape.tp, shape.microBatch, shape.microBatches);
+          "micro_batch": {}, "micro_batches": {}, "tensor": {}}})",
+      shape.dp, shape.tp, shape.microBatch, shape.microBatches, tensor);
   return must(
       readPlan(must(Document::parse(text, "plan.json", Document::Syntax::Json)),
                &model));
@@ -319,6 +322,71 @@ TEST_P(CostOfModel, EqualsTheProgram) {
 
 INSTANTIATE_TEST_SUITE_P(Families, CostOfModel, testing::ValuesIn(kModels),
                          [](const auto &info) { return info.param.name; });
+
+/// A model and a plan drawn by a seed: sizes that divide and that do not, heads
+/// larger than the rest, and parts that the plan leaves whole.
+struct Drawn {
+  ModelConfig model;
+  Shape shape;
+  std::string tensor; ///< of the plan
+
+  explicit Drawn(unsigned seed) : random(seed) {
+    model = modelOf(kModels[seed % std::size(kModels)].config);
+    model.hidden = draw(1, 40);
+    model.ffn = draw(1, 80);
+    model.vocabulary = draw(4, 90);
+    model.layers = draw(1, 4);
+    model.kvHeads = draw(1, 6);
+    model.queryHeadsPerKvHead = model.family == Family::Gpt2 ? 1 : draw(1, 5);
+    model.headSize = 2 * draw(1, 12);
+    shape = {
+        draw(1, 3),  draw(1, 8),
+        draw(1, 3),  draw(1, 3),
+        draw(1, 90), draw(0, 1) ? OptimizerKind::Sgd : OptimizerKind::AdamW};
+    tensor = rules();
+  }
+
+private:
+  int64_t draw(int64_t least, int64_t most) {
+    return std::uniform_int_distribution<int64_t>(least, most)(random);
+  }
+
+  std::string rules() {
+    std::string text;
+    for (const PlanRule &rule : megatronRules(model))
+      text += fmt::format(
+          R"({{"match": "{}", "split": {{{}}}}}, )", rule.match,
+          rule.split.empty()
+              ? ""
+              : fmt::format(R"("{}": ["tp"])", rule.split.begin()->first));
+    for (const char *part : {"*attn*", "*mlp*", "*embed*", "*wte*", "lm_head*"})
+      if (draw(0, 3) == 0)
+        text += fmt::format(R"({{"match": "{}", "split": {{}}}}, )", part);
+    text.resize(text.size() - 2);
+    return fmt::format(R"({{"parameters": [{}], "saved": [], "values": [
+          {{"match": "block.x", "split": {{"b": ["dp"]}}}},
+          {{"match": "block.delta", "split": {{"b": ["dp"]}}}}]}})",
+                       text);
+  }
+
+  std::mt19937 random;
+};
+
+TEST(CostOfProgram, EqualsDrawnModels) {
+  for (unsigned seed = 0; seed < 80; ++seed) {
+    Drawn drawn(seed);
+    SCOPED_TRACE(fmt::format(
+        "seed {} dp {} tp {} s {} m {} x {}: d {} f {} v {} g {} r {} k {}\n{}",
+        seed, drawn.shape.dp, drawn.shape.tp, drawn.shape.sequence,
+        drawn.shape.microBatches, drawn.shape.microBatch, drawn.model.hidden,
+        drawn.model.ffn, drawn.model.vocabulary, drawn.model.kvHeads,
+        drawn.model.queryHeadsPerKvHead, drawn.model.headSize, drawn.tensor));
+    checkProgram(drawn.model, settingsOf(drawn.shape),
+                 planOf(drawn.model, drawn.shape, drawn.tensor));
+    if (testing::Test::HasFailure())
+      return;
+  }
+}
 
 TEST(CostOfProgram, EqualsLlama405B) {
   const std::filesystem::path root = HEDDLE_SOURCE_DIR;

@@ -62,6 +62,8 @@ struct RankSizes {
   /// projection, in whole sizes) is smaller than itself. Keys' gradient is
   /// rotated in between.
   bool valuesStayPartial() const;
+  /// Whether any axis splits KV heads.
+  bool splitsKvHeads() const { return heads.size() > copies.size(); }
   /// Ranks along a list of axes.
   std::int64_t ranks(const AxisList &axes) const;
   /// The parameter of a segment with this short name, or null.

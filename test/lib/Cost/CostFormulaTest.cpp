@@ -1,4 +1,5 @@
 #include "heddle/Cost/Flops.h"
+#include "heddle/Cost/LiveMemory.h"
 #include "heddle/Cost/Traffic.h"
 
 #include <fmt/format.h>
@@ -6,6 +7,7 @@
 #include <gtest/gtest.h>
 
 using namespace heddle;
+using testing::ElementsAre;
 using testing::HasSubstr;
 
 namespace {
@@ -145,6 +147,99 @@ TEST(Traffic, OneRankSendsNothing) {
       rankSizes(model, settings(4, 2), planOf(model, 1, 1, 1, 2));
   ASSERT_TRUE(sizes) << sizes.message();
   EXPECT_TRUE(stepReductions(*sizes).empty());
+}
+
+// tp 4 on 2 KV heads: gradients of keys and values, 4 tokens of 2 numbers, are
+// summed over the two ranks that share a head.
+TEST(Traffic, CopiesOfKvHeadsReduceTheirGradients) {
+  ModelConfig model = smallLlama();
+  Result<RankSizes> sizes =
+      rankSizes(model, settings(4, 1), planOf(model, 1, 4, 1, 1));
+  ASSERT_TRUE(sizes) << sizes.message();
+  auto traffic = trafficByAxes(stepReductions(*sizes));
+  EXPECT_EQ(traffic[{"tp.copy"}].calls, 2);
+  EXPECT_EQ(traffic[{"tp.copy"}].bytes, 2 * 4 * 2 * 4);
+}
+
+// Heads of 6: values are 12 wide, more than the 8 of the hidden size, so their
+// gradient is left in parts. Keys' 16 tokens of 6 numbers, and once a step the
+// projection's 6 x 8.
+TEST(Traffic, WideValuesAreReducedInTheirWeight) {
+  ModelConfig model = smallLlama();
+  model.headSize = 6;
+  Result<RankSizes> sizes =
+      rankSizes(model, settings(16, 3), planOf(model, 1, 4, 1, 3));
+  ASSERT_TRUE(sizes) << sizes.message();
+  EXPECT_TRUE(sizes->valuesStayPartial());
+  auto traffic = trafficByAxes(stepReductions(*sizes));
+  EXPECT_EQ(traffic[{"tp.copy"}].calls, 3 + 1);
+  EXPECT_EQ(traffic[{"tp.copy"}].bytes, (3 * 16 * 6 + 6 * 8) * 4);
+}
+
+TEST(LiveMemory, EntriesOfAStackBeginAtMultiplesOf64) {
+  EXPECT_EQ(stackBytes(100, 3), 2 * 128 + 100);
+  EXPECT_EQ(stackBytes(100, 1), 100);
+}
+
+// Bytes: a number per token 16, hidden 128, f 96, queries 64, keys 32.
+// Saved: x1, n1, n2 128 each, x2 twice, two norms' statistics 16, queries and
+// output 64, keys and values 32, lse 32, three of the MLP 96.
+// Head, gradient of logits: input and normed 128 each, statistics 16, logits
+// and gradient 128 each, maximum and sum 16 each: 560. Around it the gradient
+// that it makes, the last block's delta, two losses: 264.
+// Backward, gradient of attention's input: the residual's gradient, three
+// parts, their sum: 5 x 128; around it 136.
+TEST(LiveMemory, AddsUpAStep) {
+  LiveMemory memory = liveMemory(smallLlama(), settings(4, 6), sizesOfSmall());
+  EXPECT_EQ(memory.parameters, 392 * 4);
+  EXPECT_EQ(memory.gradients, 392 * 4);
+  EXPECT_EQ(memory.optimizer, 0);
+  EXPECT_EQ(memory.inputs, 4 * 3 * 4 * 4 + 4);
+  EXPECT_EQ(memory.outputs, 4 + 8 + 4);
+  EXPECT_EQ(memory.saved, 5 * 128 + 2 * 16 + 2 * 64 + 2 * 32 + 32 + 3 * 96);
+  ASSERT_EQ(memory.frames.size(), 2u);
+  EXPECT_EQ(memory.frames[0].moment, "gradient of logits");
+  EXPECT_EQ(memory.frames[0].frameBytes, 560);
+  EXPECT_EQ(memory.frames[0].carriedBytes, 264);
+  EXPECT_EQ(memory.frames[1].moment, "gradient of attention's input");
+  EXPECT_EQ(memory.frames[1].frameBytes, 640);
+  EXPECT_EQ(memory.frames[1].carriedBytes, 136);
+  EXPECT_EQ(memory.peak().function, "head");
+  EXPECT_EQ(memory.peakBytes(), 2 * 1568 + 196 + 16 + 1184 + 824);
+}
+
+TEST(LiveMemory, AdamWKeepsTwoMomentsAndReadsTwoCorrections) {
+  TrainSettings train = settings(4, 6);
+  train.optimizer.kind = OptimizerKind::AdamW;
+  LiveMemory memory = liveMemory(smallLlama(), train, sizesOfSmall());
+  EXPECT_EQ(memory.optimizer, 2 * memory.parameters);
+  EXPECT_EQ(memory.inputs, 4 * 3 * 4 * 4 + 3 * 4);
+}
+
+std::vector<std::string> savedNames(const ModelConfig &model) {
+  std::vector<std::string> names;
+  for (const SavedValue &value : savedPerLayer(model, sizesOfSmall()))
+    names.push_back(value.name);
+  return names;
+}
+
+TEST(LiveMemory, SavesWhatEachFamilyReadsAgain) {
+  ModelConfig model = smallLlama();
+  EXPECT_THAT(savedNames(model),
+              ElementsAre("x1", "n1", "n1_rstd", "qr", "kr", "v", "o", "lse",
+                          "x2", "n2", "n2_rstd", "gate", "up", "m"));
+  model.qkNorm = true;
+  EXPECT_THAT(savedNames(model),
+              ElementsAre("x1", "n1", "n1_rstd", "q", "qn_rstd", "k", "kn_rstd",
+                          "qr", "kr", "v", "o", "lse", "x2", "n2", "n2_rstd",
+                          "gate", "up", "m"));
+  model = smallLlama();
+  model.norm = NormKind::Layer;
+  model.position = PositionKind::Learned;
+  model.gatedMlp = false;
+  EXPECT_THAT(savedNames(model),
+              ElementsAre("x1", "n1", "n1_mean", "n1_rstd", "q", "k", "v", "o",
+                          "lse", "x2", "n2", "n2_mean", "n2_rstd", "up", "m"));
 }
 
 } // namespace
