@@ -439,9 +439,13 @@ std::optional<KernelForm> lowering::getKernelForm(Operation *op) {
             KernelForm form = formOf(
                 op->getOperand(0), elementsOf(op->getOperand(0)), {}, {Scalar});
             form.reducesAll = true;
-            for (Value operand : op->getOperands())
-              form.operands.push_back(
-                  elementsOf(operand) == form.columns ? Full : Scalar);
+            // The count is a number, also beside a single label.
+            for (Value operand : op->getOperands()) {
+              auto type = cast<RankedTensorType>(operand.getType());
+              bool isNumber =
+                  operand != op->getOperand(0) && type.getRank() == 0;
+              form.operands.push_back(isNumber ? Scalar : Full);
+            }
             return form;
           })
       .Default([](Operation *) { return std::nullopt; });
