@@ -150,10 +150,12 @@ static void printSummary(const json &summary) {
              first["rank"].dump(), first["calls"].dump(),
              first["gemm_flops"].dump(), first["attention_flops"].dump());
   for (const auto &[axis, use] : first["axes"].items())
-    fmt::print("  {}: {}\n", axis, use.dump());
+    fmt::print("  axis {}: {} collectives, {} bytes sent\n", axis,
+               use["calls"].dump(), use["bytes"].dump());
   for (const json &allocation : first["allocations"])
-    fmt::print("  {}: {}\n", allocation["name"].get<std::string>(),
-               allocation.dump());
+    fmt::print("  arena {}: {} bytes, touched up to {}\n",
+               allocation["name"].get<std::string>(),
+               allocation["bytes"].dump(), allocation["highest"].dump());
   fmt::print("memory.json: arena {} bytes, live at the peak {}\n",
              summary["arena_bytes"].dump(), summary["live_peak_bytes"].dump());
 }

@@ -208,10 +208,12 @@ static void printText(const Explanation &e) {
   }
   for (const NeutralKey &key : e.neutral)
     fmt::print("key {} changes nothing: {}\n", key.key, key.reason);
-  if (e.inputs.plan)
-    for (const auto &[letter, sizes] : paddingJson(e).items())
+  if (e.inputs.plan) {
+    const json padding = paddingJson(e);
+    for (const auto &[letter, sizes] : padding.items())
       fmt::print("factor {} is padded from {} to {}\n", letter,
                  sizes["size"].dump(), sizes["padded"].dump());
+  }
   if (e.memory)
     printMemory(*e.memory, showMemory);
 }
