@@ -45,7 +45,7 @@ install_missing() {
       "bookworm-security main'"
 }
 
-# Precompiled headers and macros of time keep ccache from hitting unless it is told.
+# ccache hits in another clone too: paths are relative, and precompiled headers hold no times.
 export CCACHE_SLOPPINESS=${CCACHE_SLOPPINESS:-pch_defines,time_macros,include_file_mtime,include_file_ctime}
 export CCACHE_BASEDIR=${CCACHE_BASEDIR:-$root} CCACHE_NOHASHDIR=1
 
@@ -53,7 +53,7 @@ configure() {
   say "configure $build (log: $build/configure.log)"
   cmake -G Ninja -S "$root" -B "$build" \
     -DCMAKE_PREFIX_PATH="$(llvm-config-22 --prefix)" \
-    -DCMAKE_C_COMPILER=clang-22 -DCMAKE_CXX_COMPILER=clang++-22 \
+    -DCMAKE_C_COMPILER=clang-22 -DCMAKE_CXX_COMPILER=clang++-22 -DCMAKE_CXX_FLAGS="-Xclang -fno-pch-timestamp" \
     -DCMAKE_CXX_COMPILER_LAUNCHER=ccache -DCMAKE_EXE_LINKER_FLAGS=-fuse-ld=lld-22 \
     >"$build/configure.log" 2>&1 || { tail -n 30 "$build/configure.log"; stop "cmake failed"; }
 }
