@@ -92,26 +92,18 @@ void Backward::mlp() {
   if (model.gatedMlp) {
     frame.at("gradients of gate and up", 2 * middle, middle);
     bias("bu", sizes.f);
-    frame.at("up's part of the MLP input's gradient", hidden, 0);
+    // Products with one sum add themselves to it.
+    frame.at("gradient of the MLP's input", hidden, 0);
     frame.at("gradient of up's weight", 0, middle);
     bias("bg", sizes.f);
-    frame.at("gate's part of the MLP input's gradient", hidden, 0);
     frame.at("gradient of gate's weight", 0, middle);
-    // Where nothing has to be reduced, one kernel adds and goes through the
-    // norm, and the residual's gradient (the last addend here) is made by it.
-    if (sizes.ffn.empty()) {
-      frame.at("backward of the second norm", 2 * hidden, 2 * hidden);
-    } else {
-      frame.at("gradient of the MLP's input", hidden, 2 * hidden);
-      frame.at("backward of the second norm", hidden, 0);
-    }
   } else {
     frame.at("gradient of the activation", middle, middle);
     bias("bu", sizes.f);
     frame.at("gradient of the MLP's input", hidden, 0);
     frame.at("gradient of up's weight", 0, middle);
-    frame.at("backward of the second norm", hidden, 0);
   }
+  frame.at("backward of the second norm", hidden, 0);
   frame.at("gradient of the second norm's weight", normSums, normSums + hidden);
   // The residual's gradient stays until the block's end.
 }
@@ -138,35 +130,41 @@ void Backward::attention() {
   }
 }
 
+/// The gradient of attention's input is a sum of three products, which add
+/// themselves to one place. Along copies of KV heads the queries' part is a
+/// part of a sum and the others are not, or not all: what must be made or
+/// reduced in between has a place of its own.
 void Backward::projections() {
+  const bool areCopied = !sizes.copies.empty();
+  const bool valuesApart = areCopied && sizes.valuesStayPartial();
   bias("bv", sizes.g * sizes.k);
   frame.at("values' part of attention input's gradient", hidden, 0);
   frame.at("gradient of values' weight", 0, keys);
   bias("bk", sizes.g * sizes.k);
-  frame.at("keys' part of attention input's gradient", hidden, 0);
+  frame.at("keys' part of attention input's gradient", valuesApart ? hidden : 0,
+           0);
   frame.at("gradient of keys' weight", 0, keys);
   bias("bq", sizes.g * sizes.r * sizes.k);
-  frame.at("queries' part of attention input's gradient", hidden, 0);
+  frame.at("queries' part of attention input's gradient",
+           areCopied ? hidden : 0, 0);
   frame.at("gradient of queries' weight", 0, queries);
 }
 
-/// The three parts become one. Along copies of KV heads only queries have parts
-/// of a sum; what keys and values give counts on the first copy, by a copy of
-/// it, or queries are reduced by themselves where nothing else splits heads.
+/// Makes of the parts the one sum, where the products did not.
 void Backward::sumOfInput() {
-  if (sizes.copies.empty()) {
-    frame.at("gradient of attention's input", hidden, 3 * hidden);
-  } else if (sizes.splitsKvHeads() && sizes.valuesStayPartial()) {
+  if (sizes.copies.empty())
+    return;
+  if (sizes.valuesStayPartial() && sizes.splitsKvHeads()) {
+    // Whole, the keys' part counts on the first copy only.
     frame.during("keys' part on the first copy", hidden);
     frame.at("gradient of attention's input", hidden, 3 * hidden);
-  } else if (sizes.splitsKvHeads()) {
-    frame.at("sum of keys' and values' parts", hidden, 2 * hidden);
-    frame.at("this sum on the first copy", hidden, hidden);
-    frame.at("gradient of attention's input", hidden, 2 * hidden);
-  } else {
-    frame.at("sum of keys' and values' parts", hidden, 2 * hidden);
-    frame.at("gradient of attention's input", hidden, 2 * hidden);
+    return;
   }
+  if (sizes.valuesStayPartial())
+    frame.at("sum of keys' and values' parts", hidden, 2 * hidden);
+  if (sizes.splitsKvHeads())
+    frame.at("keys' and values' parts on the first copy", hidden, hidden);
+  frame.at("gradient of attention's input", hidden, 2 * hidden);
 }
 
 void Backward::attentionInput() {

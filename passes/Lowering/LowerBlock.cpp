@@ -119,15 +119,41 @@ LogicalResult BlockLowering::flush() {
   return ops.empty() ? success() : launchKernel(*this, ops);
 }
 
+bool BlockLowering::isFree(Value value) const {
+  Operation *maker = value.getDefiningOp();
+  return maker && value.hasOneUse() &&
+         maker->getBlock() == value.getUsers().begin()->getBlock() &&
+         !places.contains(value) && !sums.contains(value) &&
+         !isa<SplitTensorsOp, LoadOp, GetOp, LoopOp>(maker);
+}
+
+/// The product that begins a sum of products, if `value` is one: each addend
+/// behind it adds itself to the place of the first.
+ContractOp BlockLowering::beginOfSum(Value value) const {
+  if (!isFree(value))
+    return {};
+  if (auto product = value.getDefiningOp<ContractOp>())
+    return product;
+  auto add = value.getDefiningOp<AddOp>();
+  return add ? beginOfSum(add) : ContractOp();
+}
+
+ContractOp BlockLowering::beginOfSum(AddOp add) const {
+  ContractOp first = beginOfSum(add.getLhs());
+  auto second = add.getRhs().getDefiningOp<ContractOp>();
+  bool isSum = first && second && isFree(add.getRhs()) &&
+               first->isBeforeInBlock(second);
+  return isSum ? first : ContractOp();
+}
+
 void BlockLowering::prepare(Block &block) {
-  auto isFree = [&](Value value) {
-    Operation *maker = value.getDefiningOp();
-    return maker && maker->getBlock() == &block && value.hasOneUse() &&
-           !places.contains(value) && !sums.contains(value) &&
-           !isa<SplitTensorsOp, LoadOp, GetOp, LoopOp>(maker);
-  };
   for (Operation &op : llvm::reverse(block)) {
-    if (auto reduce = dyn_cast<dist::AllReduceOp>(op)) {
+    if (auto add = dyn_cast<AddOp>(op);
+        add && !sums.contains(add.getResult()) && beginOfSum(add)) {
+      bind(add.getLhs(), placeOf(add.getResult()));
+      accumulate(add.getRhs(), placeOf(add.getResult()));
+      doneByProducts.insert(add);
+    } else if (auto reduce = dyn_cast<dist::AllReduceOp>(op)) {
       if (!sums.contains(reduce.getResult()) && isFree(reduce.getInput()))
         bind(reduce.getInput(), placeOf(reduce.getResult()));
     } else if (auto stack = dyn_cast<StackTensorsOp>(op)) {
@@ -150,6 +176,8 @@ void BlockLowering::prepare(Block &block) {
 }
 
 LogicalResult BlockLowering::lower(Operation *op) {
+  if (doneByProducts.contains(op))
+    return success();
   if (isKernelOp(op)) {
     if (!open.empty() && !canJoin(open, op) && failed(flush()))
       return failure();

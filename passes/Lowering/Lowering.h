@@ -73,7 +73,8 @@ public:
   mlir::LogicalResult lower(mlir::Operation *op);
   mlir::LogicalResult flush();
   /// Before the ops of a block: gives values that are only copied on (into an
-  /// all-reduce in place, a stack of tensors) the place they go to.
+  /// all-reduce in place, a stack of tensors) the place they go to, and lets
+  /// products that are only added to each other add themselves.
   void prepare(mlir::Block &block);
 
   /// A new buffer of a tensor's shape. Offsets are the Memory pass's to give.
@@ -96,6 +97,10 @@ public:
 
 private:
   friend class KernelGroup;
+  /// Whether a value has one use in its block and no place yet.
+  bool isFree(mlir::Value value) const;
+  transformer::ContractOp beginOfSum(mlir::Value value) const;
+  transformer::ContractOp beginOfSum(transformer::AddOp add) const;
   mlir::LogicalResult lowerContract(transformer::ContractOp op);
   mlir::LogicalResult lowerAttention(transformer::AttentionOp op);
   mlir::LogicalResult lowerAttentionGrad(transformer::AttentionGradOp op);
@@ -125,6 +130,7 @@ private:
   llvm::DenseMap<mlir::Value, mlir::Value> places, sums;
   llvm::DenseSet<mlir::Value>
       inPlaceParts; // of stacked tensors, computed where they go
+  llvm::DenseSet<mlir::Operation *> doneByProducts; // additions
   llvm::SmallVector<mlir::Operation *> open; // ops of the kernel being gathered
   llvm::StringMap<unsigned> bufferNames;
 };

@@ -187,8 +187,9 @@ TEST(LiveMemory, EntriesOfAStackBeginAtMultiplesOf64) {
 // Head, gradient of logits: input and normed 128 each, statistics 16, logits
 // and gradient 128 each, maximum and sum 16 each: 560. Around it the gradient
 // that it makes, the last block's delta, two losses: 264.
-// Backward, gradient of attention's input: the residual's gradient, three
-// parts, their sum: 5 x 128; around it 136.
+// Backward, first product of the gradient of attention's input: the residual's
+// gradient and this one 128 each, gradients of queries 64, of keys and values
+// 32 each; around it 136.
 TEST(LiveMemory, AddsUpAStep) {
   LiveMemory memory = liveMemory(smallLlama(), settings(4, 6), sizesOfSmall());
   EXPECT_EQ(memory.parameters, 392 * 4);
@@ -201,8 +202,9 @@ TEST(LiveMemory, AddsUpAStep) {
   EXPECT_EQ(memory.frames[0].moment, "gradient of logits");
   EXPECT_EQ(memory.frames[0].frameBytes, 560);
   EXPECT_EQ(memory.frames[0].carriedBytes, 264);
-  EXPECT_EQ(memory.frames[1].moment, "gradient of attention's input");
-  EXPECT_EQ(memory.frames[1].frameBytes, 640);
+  EXPECT_EQ(memory.frames[1].moment,
+            "values' part of attention input's gradient");
+  EXPECT_EQ(memory.frames[1].frameBytes, 384);
   EXPECT_EQ(memory.frames[1].carriedBytes, 136);
   EXPECT_EQ(memory.peak().function, "head");
   EXPECT_EQ(memory.peakBytes(), 2 * 1568 + 196 + 16 + 1184 + 824);
