@@ -11,7 +11,7 @@ packages=(
   llvm-22-dev llvm-22-tools libmlir-22-dev mlir-22-tools # MLIR, TableGen, lit, FileCheck
   cmake ninja-build ccache python3
   libfmt-dev libyaml-cpp-dev nlohmann-json3-dev
-  libopenmpi-dev openmpi-bin libdnnl-dev ocl-icd-opencl-dev opencl-headers
+  libopenmpi-dev openmpi-bin libdnnl-dev ocl-icd-opencl-dev opencl-c-headers
   libgtest-dev libgmock-dev libbenchmark-dev
 )
 

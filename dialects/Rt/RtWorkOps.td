@@ -321,7 +321,7 @@ def Rt_AllToAllOp : Rt_CollectiveOp<"all_to_all"> {
 
   }] # constraints # [{
     ```mlir
-    rt.all_to_all "block.heads" %x -> %z outer 1 split 2 middle 1 concat 8 inner 1 split_first over ["tp"] on "comm" : !rt.buf<4x8xf32> -> !rt.buf<2x16xf32>
+    rt.all_to_all "block.heads" %x -> %heads outer 1 split 2 middle 1 concat 8 inner 1 split_first over ["tp"] on "comm" : !rt.buf<4x8xf32> -> !rt.buf<2x16xf32>
     ```
   }];
   let arguments = (ins StrAttr:$label, Rt_Buf:$input, Rt_Buf:$output,

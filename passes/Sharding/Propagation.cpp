@@ -41,7 +41,7 @@ struct Propagation::Axes {
   }
 
   LayoutAttr layoutFor(ArrayRef<unsigned> factors, dist::MeshAttr mesh,
-                       ArrayAttr partial) {
+                       ArrayAttr partial) const {
     MLIRContext *context = mesh.getContext();
     SmallVector<Attribute> dims;
     SmallVector<int64_t> stored;
@@ -102,14 +102,16 @@ void Propagation::markGradient(Value value, LayoutAttr layout) {
 }
 
 /// Each part of a stacked gradient has the axes of the factors it shares.
-void Propagation::markParts(transformer::StackTensorsOp stack, LayoutAttr layout) {
+void Propagation::markParts(transformer::StackTensorsOp stack,
+                            LayoutAttr layout) {
   FailureOr<FactorRule> rule = dist::getFactorRule(stack);
   if (failed(rule))
     return;
   Axes axes(*rule);
   axes.take(rule->results[0], layout);
   for (auto [factors, input] : llvm::zip(rule->operands, stack.getInputs()))
-    markGradient(input, axes.layoutFor(factors, layout.getMesh(), layout.getPartial()));
+    markGradient(
+        input, axes.layoutFor(factors, layout.getMesh(), layout.getPartial()));
 }
 
 Value Propagation::reshard(Value value, LayoutAttr layout, Operation *user,
@@ -229,54 +231,83 @@ static ArrayAttr inMeshOrder(dist::MeshAttr mesh,
 // One op
 //===----------------------------------------------------------------------===//
 
+/// What one op sees of its operands: where one has to be reduced, it is seen as
+/// it will be then.
+struct Propagation::Operands {
+  SmallVector<bool> reduce;
+  SmallVector<LayoutAttr> seen;
+  llvm::SetVector<Attribute> sum; ///< partial axes that pass through the op
+};
+
+Propagation::Operands Propagation::inspect(Operation *op,
+                                           const FactorRule &rule) const {
+  Operands operands;
+  for (auto [i, value] : llvm::enumerate(op->getOperands())) {
+    LayoutAttr layout = layoutOf(value);
+    bool reduce = layout.isPartial() && !mayPass(op, rule, i);
+    operands.reduce.push_back(reduce);
+    operands.seen.push_back(reduce ? reducedLayout(value) : layout);
+    if (!reduce)
+      operands.sum.insert(layout.getPartial().begin(),
+                          layout.getPartial().end());
+  }
+  return operands;
+}
+
+/// The first that decides: what the plan pins, a parameter, the parameter whose
+/// gradient a result is, the operands in order.
+void Propagation::chooseAxes(Operation *op, const Operands &operands,
+                             Axes &axes) const {
+  const FactorRule &rule = axes.rule;
+  for (auto [i, result] : llvm::enumerate(op->getResults()))
+    if (LayoutAttr layout = pinnedLayout(result))
+      axes.take(rule.results[i], layout);
+  for (auto [i, value] : llvm::enumerate(op->getOperands()))
+    if (parameters.contains(value))
+      axes.take(rule.operands[i], operands.seen[i]);
+  for (auto [i, result] : llvm::enumerate(op->getResults()))
+    if (LayoutAttr layout = gradients.lookup(result))
+      axes.take(rule.results[i], layout);
+  for (auto [i, layout] : llvm::enumerate(operands.seen))
+    axes.take(rule.operands[i], layout);
+}
+
+/// Reshards operands to the axes of their factors; returns their layouts then.
+SmallVector<LayoutAttr> Propagation::moveOperands(Operation *op,
+                                                  const Operands &operands,
+                                                  const Axes &axes) {
+  SmallVector<LayoutAttr> layouts;
+  for (auto [i, value] : llvm::enumerate(op->getOperands())) {
+    ArrayAttr partial = layoutOf(value).getPartial();
+    bool reduce = operands.reduce[i];
+    if (axes.rule.additive && !operands.sum.empty() && !reduce)
+      partial = inMeshOrder(pinned.mesh,
+                            operands.sum); // union: made partial for free
+    if (reduce || axes.splitsOver(partial)) {
+      partial = ArrayAttr::get(op->getContext(), {});
+      reduce = true;
+    }
+    LayoutAttr wanted =
+        axes.layoutFor(axes.rule.operands[i], pinned.mesh, partial);
+    op->setOperand(i, reshard(value, wanted, op,
+                              (reduce ? "needs the whole sum: "
+                                      : "needs another layout: ") +
+                                  op->getName().getStringRef() + " operand " +
+                                  llvm::Twine(i)));
+    layouts.push_back(dist::getLayout(op->getOperand(i)));
+  }
+  return layouts;
+}
+
 LogicalResult Propagation::visit(dist::FactorRuleOpInterface interface) {
   Operation *op = interface;
   FailureOr<FactorRule> rule = dist::getFactorRule(op);
   if (failed(rule))
     return op->emitOpError() << "has a factor rule that does not fit its types";
-
-  // Where an operand has to be reduced, it is seen as it will be then.
-  SmallVector<bool> reduce;
-  SmallVector<LayoutAttr> seen;
-  llvm::SetVector<Attribute> sum;
-  for (auto [i, value] : llvm::enumerate(op->getOperands())) {
-    LayoutAttr layout = layoutOf(value);
-    reduce.push_back(layout.isPartial() && !mayPass(op, *rule, i));
-    seen.push_back(reduce.back() ? reducedLayout(value) : layout);
-    if (!reduce.back())
-      sum.insert(layout.getPartial().begin(), layout.getPartial().end());
-  }
-
+  Operands operands = inspect(op, *rule);
   Axes axes(*rule);
-  for (auto [i, result] : llvm::enumerate(op->getResults()))
-    if (LayoutAttr layout = pinnedLayout(result))
-      axes.take(rule->results[i], layout);
-  for (auto [i, value] : llvm::enumerate(op->getOperands()))
-    if (parameters.contains(value))
-      axes.take(rule->operands[i], seen[i]);
-  for (auto [i, result] : llvm::enumerate(op->getResults()))
-    if (LayoutAttr layout = gradients.lookup(result))
-      axes.take(rule->results[i], layout);
-  for (auto [i, layout] : llvm::enumerate(seen))
-    axes.take(rule->operands[i], layout);
-
-  SmallVector<LayoutAttr> layouts;
-  for (auto [i, value] : llvm::enumerate(op->getOperands())) {
-    ArrayAttr partial = layoutOf(value).getPartial();
-    if (rule->additive && !sum.empty() && !reduce[i])
-      partial = inMeshOrder(pinned.mesh, sum); // union: made partial for free
-    if (reduce[i] || axes.splitsOver(partial)) {
-      partial = ArrayAttr::get(op->getContext(), {});
-      reduce[i] = true;
-    }
-    LayoutAttr wanted = axes.layoutFor(rule->operands[i], pinned.mesh, partial);
-    op->setOperand(i, reshard(value, wanted, op,
-                              (reduce[i] ? "needs the whole sum: "
-                                         : "needs another layout: ") +
-                                  op->getName().getStringRef() + " operand " +
-                                  llvm::Twine(i)));
-    layouts.push_back(dist::getLayout(op->getOperand(i)));
-  }
+  chooseAxes(op, operands, axes);
+  SmallVector<LayoutAttr> layouts = moveOperands(op, operands, axes);
 
   FailureOr<SmallVector<LayoutAttr>> results = dist::deriveResultLayouts(
       op, *rule, layouts, [&] { return op->emitOpError(); });

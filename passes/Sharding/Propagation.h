@@ -51,7 +51,13 @@ public:
   void remember(mlir::Value value);
 
 private:
-  struct Axes; // per factor
+  struct Axes;     // per factor
+  struct Operands; // what one op sees of its operands
+  Operands inspect(mlir::Operation *op, const dist::FactorRule &rule) const;
+  void chooseAxes(mlir::Operation *op, const Operands &operands,
+                  Axes &axes) const;
+  llvm::SmallVector<dist::LayoutAttr>
+  moveOperands(mlir::Operation *op, const Operands &operands, const Axes &axes);
   bool mayPass(mlir::Operation *op, const dist::FactorRule &rule,
                unsigned operand) const;
   bool isReducedElsewhere(mlir::Operation *op, unsigned operand) const;

@@ -41,6 +41,20 @@ void describeLayout(V &v, L &l) {
   v.need("local", l.local);
   v.need("dims", l.dims);
 }
+template <class V, class S>
+void describeState(V &v, S &x) {
+  v.need("name", x.name);
+  v.need("kind", x.kind);
+  v.may("layers", x.layers);
+  v.may("first_layer", x.firstLayer);
+  describePlace(v, x);
+  describeLayout(v, x.layout);
+  v.may("letters", x.letters);
+  v.may("layer_stride", x.layerStride);
+  v.need("file", x.file);
+  v.may("init", x.init);
+  v.may("decay", x.decay);
+}
 template <class V, class T>
 void describe(V &v, T &x) {
   using S = std::remove_const_t<T>;
@@ -59,17 +73,7 @@ void describe(V &v, T &x) {
     v.need("type", x.type);
     v.may("std", x.std);
   } else if constexpr (std::is_same_v<S, State>) {
-    v.need("name", x.name);
-    v.need("kind", x.kind);
-    v.may("layers", x.layers);
-    v.may("first_layer", x.firstLayer);
-    describePlace(v, x);
-    describeLayout(v, x.layout);
-    v.may("letters", x.letters);
-    v.may("layer_stride", x.layerStride);
-    v.need("file", x.file);
-    v.may("init", x.init);
-    v.may("decay", x.decay);
+    describeState(v, x);
   } else if constexpr (std::is_same_v<S, Optimizer>) {
     v.need("type", x.type);
     v.need("learning_rate", x.learningRate);

@@ -16,10 +16,13 @@ MAY_INCLUDE = {
     "passes/Pipelines": ["heddle/", "dialects/", "fmt/", *MLIR, "passes/"],
     "include/heddle/Runtime": ["heddle/Runtime/", "cuda"],
     "runtime": RUNTIME,
-    "runtime/train": [*RUNTIME, "nlohmann/"],
+    # --threads: ranks as threads of one process are the host backend's own, and not in the C header.
+    "runtime/train": [*RUNTIME, "nlohmann/", "runtime/host/RunRanks.h"],
     "runtime/host": [*RUNTIME, "mpi.h", "dnnl"],
     "runtime/cuda": [*RUNTIME, "cuda", "nccl", "cublas", "cudnn", "mpi.h"],
     "tools": ["heddle/", "dialects/", "passes/", *MLIR, "fmt/", "nlohmann/"],
+    # Runs programs with planted faults in process, and looks at what their ranks hold.
+    "tools/mutate": ["heddle/", "dialects/", "passes/", *MLIR, "fmt/", "nlohmann/", "runtime/"],
 }
 for i, library in enumerate(LIBRARIES):
     below = [f"heddle/{name}/" for name in LIBRARIES[: i + 1]] + ["fmt/"]

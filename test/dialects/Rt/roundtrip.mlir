@@ -149,6 +149,9 @@ rt.program @two_ranks mesh [#rt.axis<"tp", 2>] arenas [#rt.arena<"compute", 4096
     rt.segment_sort "embedding.sort" %tokens first %first rows 5 -> %sorted on "compute" : !rt.buf<4xi32> -> !rt.buf<16xi32>
     // CHECK: rt.segment_sum "embedding.grad" %x, %sorted -> %table on "compute" : !rt.buf<4x8xf32>, !rt.buf<16xi32> -> !rt.buf<5x8xf32>
     rt.segment_sum "embedding.grad" %x, %sorted -> %table on "compute" : !rt.buf<4x8xf32>, !rt.buf<16xi32> -> !rt.buf<5x8xf32>
+    %z = rt.buffer "z" because "turned by position" arena "compute" at 2112 : !rt.buf<4x8xf32>
+    // CHECK: rt.rope "block.q" %x, %tokens -> %z frequencies [1.000000e+00, 1.000000e-02, 1.000000e-04, 1.000000e-06] on "compute" : !rt.buf<4x8xf32>, !rt.buf<4xi32> -> !rt.buf<4x8xf32>
+    rt.rope "block.q" %x, %tokens -> %z frequencies [1.000000e+00, 1.000000e-02, 1.000000e-04, 1.000000e-06] on "compute" : !rt.buf<4x8xf32>, !rt.buf<4xi32> -> !rt.buf<4x8xf32>
   }
 
   rt.func @attention(%q: !rt.buf<2x3x2x1x4xf32>, %k: !rt.buf<2x3x2x4xf32>, %v: !rt.buf<2x3x2x4xf32>, %o: !rt.buf<2x3x2x1x4xf32>, %lse: !rt.buf<2x3x2x1xf32>, %d: !rt.buf<2x3xi32>, %dq: !rt.buf<2x3x2x1x4xf32>, %dk: !rt.buf<2x3x2x4xf32>, %dv: !rt.buf<2x3x2x4xf32>, %do: !rt.buf<2x3x2x1x4xf32>) {
