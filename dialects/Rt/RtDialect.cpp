@@ -128,8 +128,8 @@ void BufType::print(AsmPrinter &printer) const {
 LogicalResult BufType::verify(function_ref<InFlightDiagnostic()> emitError,
                               ArrayRef<int64_t> shape, Type elementType,
                               ArrayRef<int64_t> strides) {
-  if (!elementType.isF32() && !elementType.isF64() && !elementType.isBF16() && !elementType.isF16() &&
-      !elementType.isSignlessInteger(32) &&
+  if (!elementType.isF32() && !elementType.isF64() && !elementType.isBF16() &&
+      !elementType.isF16() && !elementType.isSignlessInteger(32) &&
       !elementType.isSignlessInteger(64)) // T1
     return emitError()
            << "a buffer's element type must be f32, bf16, f16, i32 or i64, got "

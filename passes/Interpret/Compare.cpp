@@ -100,9 +100,8 @@ static FailureOr<StepResults> runSteps(Machine &machine, const Batch &batch,
                                        const CompareOptions &options) {
   std::map<std::string, Tensor> named;
   for (int64_t step = 1; step <= options.steps; ++step) {
-    FailureOr<Inputs> inputs =
-        makeStepInputs(machine, batch,
-                       {options.learningRate, options.firstStep + step - 1});
+    FailureOr<Inputs> inputs = makeStepInputs(
+        machine, batch, {options.learningRate, options.firstStep + step - 1});
     if (failed(inputs))
       return failure();
     FailureOr<std::vector<NamedValue>> results = machine.run("step", *inputs);

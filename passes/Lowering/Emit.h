@@ -1,5 +1,4 @@
-//===- Emit.h - rt IR => the texts of a program => an executable -*- C++
-//-*-===//
+//===- Emit.h - rt IR => a program => an executable -------------*- C++ -*-===//
 //
 // The last step of a compilation. Nothing is decided here: one op becomes one
 // statement. The same texts compile with a host compiler and with nvcc.

@@ -141,8 +141,8 @@ ContractOp BlockLowering::beginOfSum(Value value) const {
 ContractOp BlockLowering::beginOfSum(AddOp add) const {
   ContractOp first = beginOfSum(add.getLhs());
   auto second = add.getRhs().getDefiningOp<ContractOp>();
-  bool isSum = first && second && isFree(add.getRhs()) &&
-               first->isBeforeInBlock(second);
+  bool isSum =
+      first && second && isFree(add.getRhs()) && first->isBeforeInBlock(second);
   return isSum ? first : ContractOp();
 }
 

@@ -161,24 +161,30 @@ void BlockLowering::maskPaddedHeads(transformer::AttentionOp op) {
   dist::ShardAttr shard = op.getShardAttr();
   ArrayRef<int64_t> shape = shapeOf(op.getResult());
   int64_t heads = shape[3], size = shape[4];
-  if (!shard ||
-      shard.getMesh().getGroupSize(shard.getAxes()) * heads <= shard.getExtent())
+  if (!shard || shard.getMesh().getGroupSize(shard.getAxes()) * heads <=
+                    shard.getExtent())
     return;
   Value output = placeOf(op.getResult());
   Value first = beginOfShard(op.getLoc(), shard, heads * size);
-  KernelLaunch launch{"mask_padded_heads", rt::Skeleton::rowwise, op.getLoc(),
-                      labelOf(op) + ": padded heads", shape[0] * shape[1] * shape[2],
+  KernelLaunch launch{"mask_padded_heads",
+                      rt::Skeleton::rowwise,
+                      op.getLoc(),
+                      labelOf(op) + ": padded heads",
+                      shape[0] * shape[1] * shape[2],
                       heads * size};
-  launch.operands = {
-      operandOf(builder, "column", OperandMode::read, OperandKind::column_index, first),
-      operandOf(builder, "x", OperandMode::read_write, OperandKind::full, output)};
+  launch.operands = {operandOf(builder, "column", OperandMode::read,
+                               OperandKind::column_index, first),
+                     operandOf(builder, "x", OperandMode::read_write,
+                               OperandKind::full, output)};
   launch.arguments = {first, output};
   int64_t extent = shard.getExtent() * size;
   launchRaw(*this, launch, [&](BodyBuilder &body, rt::KernelOp kernel) {
-    Value inside = arith::CmpIOp::create(body.builder, body.location, arith::CmpIPredicate::slt,
-                                         kernel.getArgumentOf(0), body.integer(extent));
-    return SmallVector<Value>{arith::SelectOp::create(body.builder, body.location, inside,
-                                                      kernel.getArgumentOf(1), body.constant(0))};
+    Value inside = arith::CmpIOp::create(
+        body.builder, body.location, arith::CmpIPredicate::slt,
+        kernel.getArgumentOf(0), body.integer(extent));
+    return SmallVector<Value>{
+        arith::SelectOp::create(body.builder, body.location, inside,
+                                kernel.getArgumentOf(1), body.constant(0))};
   });
 }
 

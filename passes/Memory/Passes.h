@@ -1,5 +1,4 @@
-//===- Passes.h - offsets by lifetime ----------------------------*- C++
-//-*-===//
+//===- Passes.h - offsets by lifetime ---------------------------*- C++ -*-===//
 
 #ifndef HEDDLE_PASSES_MEMORY_PASSES_H
 #define HEDDLE_PASSES_MEMORY_PASSES_H

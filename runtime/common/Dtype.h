@@ -1,5 +1,4 @@
-//===- Dtype.h - Element types: sizes and names
-//------------------------------===//
+//===- Dtype.h - Element types: sizes and names ---------------------------===//
 
 #ifndef RUNTIME_COMMON_DTYPE_H
 #define RUNTIME_COMMON_DTYPE_H

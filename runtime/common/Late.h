@@ -1,5 +1,4 @@
-//===- Late.h - Streams whose work runs late, in a random order
-//------------===//
+//===- Late.h - Streams whose work runs late, in a random order -----------===//
 //
 // Nothing runs until someone synchronizes. Then the next piece of work comes
 // from a stream chosen at random among those that events and communicator order

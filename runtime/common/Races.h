@@ -1,5 +1,4 @@
-//===- Races.h - Is every conflict ordered?
-//--------------------------------===//
+//===- Races.h - Is every conflict ordered? -------------------------------===//
 //
 // A happens-before check in program order: vector clocks over streams and
 // events, and for each byte the last write and the reads since. Finds a missing

@@ -1,5 +1,4 @@
-//===- Status.h - Statuses with a sentence
-//---------------------------------===//
+//===- Status.h - Statuses with a sentence --------------------------------===//
 
 #ifndef RUNTIME_COMMON_STATUS_H
 #define RUNTIME_COMMON_STATUS_H

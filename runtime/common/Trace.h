@@ -1,5 +1,4 @@
-//===- Trace.h - What recording mode saw
-//------------------------------------===//
+//===- Trace.h - What recording mode saw ----------------------------------===//
 
 #ifndef RUNTIME_COMMON_TRACE_H
 #define RUNTIME_COMMON_TRACE_H

@@ -1,5 +1,4 @@
-//===- AttentionKernel.h - Attention on one thread or several
-//-----------------===//
+//===- AttentionKernel.h - Attention on one thread or several -------------===//
 
 #ifndef RUNTIME_HOST_ATTENTIONKERNEL_H
 #define RUNTIME_HOST_ATTENTIONKERNEL_H

@@ -1,5 +1,4 @@
-//===- Collective.h - Collectives as rounds of exchanges
-//---------------------===//
+//===- Collective.h - Collectives as rounds of exchanges ------------------===//
 //
 // Every collective is one or two rounds: pieces go to and come from peers, then
 // this rank works on what came. The same for thread ranks and MPI ranks.

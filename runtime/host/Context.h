@@ -1,5 +1,4 @@
-//===- Context.h - What the handles of heddle_rt.h are on the host
-//----------===//
+//===- Context.h - What the handles of heddle_rt.h are on the host --------===//
 
 #ifndef RUNTIME_HOST_CONTEXT_H
 #define RUNTIME_HOST_CONTEXT_H

@@ -1,5 +1,4 @@
-//===- Inspect.h - What tools may look at inside a context
-//------------------===//
+//===- Inspect.h - What tools may look at inside a context ----------------===//
 
 #ifndef RUNTIME_HOST_INSPECT_H
 #define RUNTIME_HOST_INSPECT_H

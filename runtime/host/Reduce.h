@@ -1,5 +1,4 @@
-//===- Reduce.h - Sums and maxima in rank order
-//------------------------------===//
+//===- Reduce.h - Sums and maxima in rank order ---------------------------===//
 
 #ifndef RUNTIME_HOST_REDUCE_H
 #define RUNTIME_HOST_REDUCE_H

@@ -1,5 +1,4 @@
-//===- RunRanks.h - Ranks as threads of this process
-//--------------------------===//
+//===- RunRanks.h - Ranks as threads of this process ----------------------===//
 
 #ifndef RUNTIME_HOST_RUNRANKS_H
 #define RUNTIME_HOST_RUNRANKS_H

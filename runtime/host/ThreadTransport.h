@@ -1,5 +1,4 @@
-//===- ThreadTransport.h - Ranks that are threads of one process
-//------------===//
+//===- ThreadTransport.h - Ranks that are threads of one process ----------===//
 
 #ifndef RUNTIME_HOST_THREADTRANSPORT_H
 #define RUNTIME_HOST_THREADTRANSPORT_H

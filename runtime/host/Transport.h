@@ -1,5 +1,4 @@
-//===- Transport.h - How ranks reach each other
-//-----------------------------===//
+//===- Transport.h - How ranks reach each other ---------------------------===//
 //
 // One interface over ranks that are threads of one process and ranks that are
 // MPI processes. It moves bytes between pairs and never blocks; all arithmetic

@@ -1,8 +1,8 @@
 //===- PlanMatrixTest.cpp - plans against one device, after every phase ---===//
 //
 // Interpreter, exact reading: loss, every gradient and every parameter after a
-// step, for all (dp, tp) whose product is 1, 2, 4 or 8, with one micro-batch and
-// with four, on models whose sizes divide and on ones whose do not.
+// step, for all (dp, tp) whose product is 1, 2, 4 or 8, with one micro-batch
+// and with four, on models whose sizes divide and on ones whose do not.
 //
 // HEDDLE_MATRIX_FULL=1 runs all of them; else a seeded sample.
 //
@@ -28,30 +28,39 @@ struct Model {
   const char *config;
 };
 
-// Ragged: heads, KV heads, ffn and vocabulary that neither 2 nor 4 nor 8 divides.
+// Ragged: heads, KV heads, ffn and vocabulary that neither 2 nor 4 nor 8
+// divides.
 const Model kModels[] = {
-    {"llama", R"({"model_type": "llama", "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2,
+    {"llama",
+     R"({"model_type": "llama", "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2,
       "num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 4, "vocab_size": 32, "hidden_act": "silu",
       "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "tie_word_embeddings": false})"},
-    {"llama_ragged", R"({"model_type": "llama", "hidden_size": 12, "intermediate_size": 19, "num_hidden_layers": 2,
+    {"llama_ragged",
+     R"({"model_type": "llama", "hidden_size": 12, "intermediate_size": 19, "num_hidden_layers": 2,
       "num_attention_heads": 9, "num_key_value_heads": 3, "head_dim": 4, "vocab_size": 37, "hidden_act": "silu",
       "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "tie_word_embeddings": true, "attention_bias": true,
       "mlp_bias": true})"},
-    {"qwen2", R"({"model_type": "qwen2", "hidden_size": 16, "intermediate_size": 22, "num_hidden_layers": 2,
+    {"qwen2",
+     R"({"model_type": "qwen2", "hidden_size": 16, "intermediate_size": 22, "num_hidden_layers": 2,
       "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 40, "hidden_act": "silu",
       "max_position_embeddings": 64, "rms_norm_eps": 1e-6, "tie_word_embeddings": true})"},
-    {"qwen2_ragged", R"({"model_type": "qwen2", "hidden_size": 14, "intermediate_size": 21, "num_hidden_layers": 1,
+    {"qwen2_ragged",
+     R"({"model_type": "qwen2", "hidden_size": 14, "intermediate_size": 21, "num_hidden_layers": 1,
       "num_attention_heads": 7, "num_key_value_heads": 1, "vocab_size": 41, "hidden_act": "silu",
       "max_position_embeddings": 64, "rms_norm_eps": 1e-6, "tie_word_embeddings": false})"},
-    {"qwen3", R"({"model_type": "qwen3", "hidden_size": 12, "intermediate_size": 20, "num_hidden_layers": 2,
+    {"qwen3",
+     R"({"model_type": "qwen3", "hidden_size": 12, "intermediate_size": 20, "num_hidden_layers": 2,
       "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 6, "vocab_size": 48, "hidden_act": "silu",
       "max_position_embeddings": 64, "rms_norm_eps": 1e-6, "tie_word_embeddings": false})"},
-    {"qwen3_ragged", R"({"model_type": "qwen3", "hidden_size": 10, "intermediate_size": 17, "num_hidden_layers": 1,
+    {"qwen3_ragged",
+     R"({"model_type": "qwen3", "hidden_size": 10, "intermediate_size": 17, "num_hidden_layers": 1,
       "num_attention_heads": 6, "num_key_value_heads": 3, "head_dim": 4, "vocab_size": 29, "hidden_act": "silu",
       "max_position_embeddings": 64, "rms_norm_eps": 1e-6, "tie_word_embeddings": true})"},
-    {"gpt2", R"({"model_type": "gpt2", "n_embd": 16, "n_layer": 2, "n_head": 4, "n_positions": 32,
+    {"gpt2",
+     R"({"model_type": "gpt2", "n_embd": 16, "n_layer": 2, "n_head": 4, "n_positions": 32,
       "vocab_size": 48, "activation_function": "gelu_new", "layer_norm_epsilon": 1e-5})"},
-    {"gpt2_ragged", R"({"model_type": "gpt2", "n_embd": 12, "n_layer": 1, "n_head": 3, "n_inner": 21, "n_positions": 32,
+    {"gpt2_ragged",
+     R"({"model_type": "gpt2", "n_embd": 12, "n_layer": 1, "n_head": 3, "n_inner": 21, "n_positions": 32,
       "vocab_size": 50257, "activation_function": "gelu_new", "layer_norm_epsilon": 1e-5})"},
 };
 
@@ -60,8 +69,8 @@ struct Case {
   int64_t dp, tp, microBatches;
 
   std::string name() const {
-    return std::string(model->name) + "_dp" + std::to_string(dp) + "_tp" + std::to_string(tp) +
-           "_m" + std::to_string(microBatches);
+    return std::string(model->name) + "_dp" + std::to_string(dp) + "_tp" +
+           std::to_string(tp) + "_m" + std::to_string(microBatches);
   }
 };
 
@@ -95,21 +104,25 @@ T must(Result<T> result) {
   return std::move(*result);
 }
 
-Plan planOf(const ModelConfig &model, int64_t dp, int64_t tp, int64_t microBatch,
-            int64_t microBatches) {
-  std::string text = "{\"version\": 1, \"mesh\": [[\"pp\", 1], [\"dp\", " + std::to_string(dp) +
-                     "], [\"cp\", 1], [\"tp\", " + std::to_string(tp) +
+Plan planOf(const ModelConfig &model, int64_t dp, int64_t tp,
+            int64_t microBatch, int64_t microBatches) {
+  std::string text = "{\"version\": 1, \"mesh\": [[\"pp\", 1], [\"dp\", " +
+                     std::to_string(dp) + "], [\"cp\", 1], [\"tp\", " +
+                     std::to_string(tp) +
                      "]], \"micro_batch\": " + std::to_string(microBatch) +
                      ", \"micro_batches\": " + std::to_string(microBatches) +
                      ", \"tensor\": \"megatron\"}";
-  return must(readPlan(must(Document::parse(text, "plan.json", Document::Syntax::Json)), &model));
+  return must(
+      readPlan(must(Document::parse(text, "plan.json", Document::Syntax::Json)),
+               &model));
 }
 
 class PlanMatrix : public testing::TestWithParam<Case> {};
 
 TEST_P(PlanMatrix, EqualsOneDeviceAfterEveryPhase) {
   const Case &c = GetParam();
-  ModelConfig model = must(readModelConfig(must(Document::parse(c.model->config, "config.json", Document::Syntax::Json))));
+  ModelConfig model = must(readModelConfig(must(Document::parse(
+      c.model->config, "config.json", Document::Syntax::Json))));
   model.dropout = {};
   TrainSettings train;
   train.sequenceLength = 6;
@@ -123,7 +136,8 @@ TEST_P(PlanMatrix, EqualsOneDeviceAfterEveryPhase) {
 
   mlir::MLIRContext context;
   context.disableMultithreading();
-  auto reference = compileUpTo(context, CompileInput{model, train, one}, Phase::Autodiff);
+  auto reference =
+      compileUpTo(context, CompileInput{model, train, one}, Phase::Autodiff);
   ASSERT_TRUE(succeeded(reference));
   auto observe = [&](Phase phase, mlir::ModuleOp module) {
     if (phase < Phase::Autodiff || phase > Phase::Collectives)
@@ -134,7 +148,8 @@ TEST_P(PlanMatrix, EqualsOneDeviceAfterEveryPhase) {
     EXPECT_TRUE(comparison->isEqual(kTolerance)) << phaseName(phase) << "\n"
                                                  << comparison->describe();
   };
-  EXPECT_TRUE(succeeded(compileUpTo(context, CompileInput{model, train, plan}, Phase::Collectives, observe)));
+  EXPECT_TRUE(succeeded(compileUpTo(context, CompileInput{model, train, plan},
+                                    Phase::Collectives, observe)));
 }
 
 INSTANTIATE_TEST_SUITE_P(Plans, PlanMatrix, testing::ValuesIn(casesToRun()),

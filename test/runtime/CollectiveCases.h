@@ -1,5 +1,4 @@
-//===- CollectiveCases.h - Every collective against plain loops
-//--------------===//
+//===- CollectiveCases.h - Every collective against plain loops -----------===//
 //
 // The same cases for thread ranks and for MPI ranks. Every rank knows every
 // rank's input, so each computes what it must receive.

@@ -5,6 +5,7 @@ import unittest
 
 import budgets
 import examples
+import formatting
 import layering
 
 README = "# A room\n" + "\n".join(budgets.HEADINGS) + "\n"
@@ -12,7 +13,7 @@ RIGHT = {
     "CMakeLists.txt": "project(heddle)\n",
     "lib/Model/CMakeLists.txt": "heddle_add_library(Model)\n",
     "lib/Model/README.md": README,
-    "lib/Model/Model.cpp": '#include "heddle/Support/Result.h"\nint f() {\n  return 1;\n}\n',
+    "lib/Model/Model.cpp": '#include "heddle/Support/Result.h"\nint f() { return 1; }\n',
     "dialects/Dist/DistOps.td": "```mlir\n%y = dist.slice %x\n```\n",
     "test/dialects/Dist/slice.mlir": "// CHECK: nothing\n%y   = dist.slice %x\n",
 }
@@ -29,7 +30,7 @@ class Planted(unittest.TestCase):
             return list(check(root))
 
     def test_right_tree_passes(self):
-        for check in (layering.violations, examples.stale, budgets.problems):
+        for check in (layering.violations, examples.stale, budgets.problems, formatting.unformatted):
             self.assertEqual(self.found(check), [])
 
     def test_layering(self):
@@ -48,6 +49,10 @@ class Planted(unittest.TestCase):
         self.assertEqual(bad, ["dialects/Dist/A.td: %z = dist.gone %x"])
         comment = [("test/dialects/Dist/slice.mlir", "// %y = dist.slice %x\n")]
         self.assertEqual(len(self.found(examples.stale, comment)), 1)
+
+    def test_formatting(self):
+        bad = self.found(formatting.unformatted, [("lib/Model/A.cpp", "int   x;\n"), ("lib/Model/B.cpp", "int y;\n")])
+        self.assertEqual(bad, ["lib/Model/A.cpp"])
 
     def test_budgets(self):
         note = "TO" + "DO"

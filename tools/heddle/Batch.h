@@ -1,5 +1,4 @@
-//===- Batch.h - Batch files (FORMATS 3) --------------------------*- C++
-//-*-===//
+//===- Batch.h - Batch files (FORMATS 3) ------------------------*- C++ -*-===//
 
 #ifndef HEDDLE_TOOLS_BATCH_H
 #define HEDDLE_TOOLS_BATCH_H

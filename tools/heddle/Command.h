@@ -1,5 +1,4 @@
-//===- Command.h - What every subcommand is -----------------------*- C++
-//-*-===//
+//===- Command.h - What every subcommand is ---------------------*- C++ -*-===//
 
 #ifndef HEDDLE_TOOLS_COMMAND_H
 #define HEDDLE_TOOLS_COMMAND_H

@@ -1,5 +1,4 @@
-//===- CompareFiles.h - Two files of tensors, one by one ----------*- C++
-//-*-===//
+//===- CompareFiles.h - Two files of tensors, one by one --------*- C++ -*-===//
 
 #ifndef HEDDLE_TOOLS_COMPAREFILES_H
 #define HEDDLE_TOOLS_COMPAREFILES_H

@@ -1,5 +1,4 @@
-//===- Compile.cpp - heddle compile: a plan => an emitted folder
-//-----------===//
+//===- Compile.cpp - heddle compile: a plan => an emitted folder ----------===//
 
 #include "tools/heddle/CompileProgram.h"
 #include "tools/heddle/Folder.h"

@@ -1,5 +1,4 @@
-//===- CompileProgram.h - From a plan to an executable ------------*- C++
-//-*-===//
+//===- CompileProgram.h - From a plan to an executable ----------*- C++ -*-===//
 
 #ifndef HEDDLE_TOOLS_COMPILEPROGRAM_H
 #define HEDDLE_TOOLS_COMPILEPROGRAM_H

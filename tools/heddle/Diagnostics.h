@@ -1,5 +1,4 @@
-//===- Diagnostics.h - What passes say, told to a user ------------*- C++
-//-*-===//
+//===- Diagnostics.h - What passes say, told to a user ----------*- C++ -*-===//
 
 #ifndef HEDDLE_TOOLS_DIAGNOSTICS_H
 #define HEDDLE_TOOLS_DIAGNOSTICS_H

@@ -1,5 +1,4 @@
-//===- Doctor.cpp - heddle doctor: what this machine can do
-//----------------===//
+//===- Doctor.cpp - heddle doctor: what this machine can do ---------------===//
 
 #include "tools/heddle/Command.h"
 #include "tools/heddle/Home.h"

@@ -1,5 +1,4 @@
-//===- Dry.h - Records an emitted program ------------------------*- C++
-//-*-===//
+//===- Dry.h - Records an emitted program -----------------------*- C++ -*-===//
 
 #ifndef HEDDLE_TOOLS_DRY_H
 #define HEDDLE_TOOLS_DRY_H

@@ -1,5 +1,4 @@
-//===- Explain.cpp - heddle explain: what a model and a plan are
-//-----------===//
+//===- Explain.cpp - heddle explain: what a model and a plan are ----------===//
 
 #include "tools/heddle/ExplainMemory.h"
 #include "tools/heddle/Inputs.h"

@@ -1,5 +1,4 @@
-//===- ExplainMemory.h - The memory of a plan, for explain --------*- C++
-//-*-===//
+//===- ExplainMemory.h - The memory of a plan, for explain ------*- C++ -*-===//
 
 #ifndef HEDDLE_TOOLS_EXPLAINMEMORY_H
 #define HEDDLE_TOOLS_EXPLAINMEMORY_H

@@ -1,5 +1,4 @@
-//===- Folder.h - Folders that appear when they are complete ------*- C++
-//-*-===//
+//===- Folder.h - Folders that appear when they are complete ----*- C++ -*-===//
 
 #ifndef HEDDLE_TOOLS_FOLDER_H
 #define HEDDLE_TOOLS_FOLDER_H

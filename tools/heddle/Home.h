@@ -1,5 +1,4 @@
-//===- Home.h - Where the parts of an emitted program are ---------*- C++
-//-*-===//
+//===- Home.h - Where the parts of an emitted program are -------*- C++ -*-===//
 //
 // The folders that this heddle was built in, or below HEDDLE_HOME: a build
 // folder (or a copy of one) with `include` or the sources beside it.

@@ -1,5 +1,4 @@
-//===- Inputs.h - The files that a user gives ---------------------*- C++
-//-*-===//
+//===- Inputs.h - The files that a user gives -------------------*- C++ -*-===//
 
 #ifndef HEDDLE_TOOLS_INPUTS_H
 #define HEDDLE_TOOLS_INPUTS_H

@@ -1,5 +1,4 @@
-//===- Launch.h - Starts programs ---------------------------------*- C++
-//-*-===//
+//===- Launch.h - Starts programs -------------------------------*- C++ -*-===//
 
 #ifndef HEDDLE_TOOLS_LAUNCH_H
 #define HEDDLE_TOOLS_LAUNCH_H

@@ -1,5 +1,4 @@
-//===- Layout.h - layout.json (FORMATS 5) -------------------------*- C++
-//-*-===//
+//===- Layout.h - layout.json (FORMATS 5) -----------------------*- C++ -*-===//
 
 #ifndef HEDDLE_TOOLS_LAYOUT_H
 #define HEDDLE_TOOLS_LAYOUT_H

@@ -1,5 +1,4 @@
-//===- Memory.h - memory.json (FORMATS 4) and what people read of it --*- C++
-//-*-===//
+//===- Memory.h - memory.json (FORMATS 4), and for people -------*- C++ -*-===//
 
 #ifndef HEDDLE_TOOLS_MEMORY_H
 #define HEDDLE_TOOLS_MEMORY_H

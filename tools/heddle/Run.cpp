@@ -1,5 +1,4 @@
-//===- Run.cpp - heddle run: trains what compile wrote
-//---------------------===//
+//===- Run.cpp - heddle run: trains what compile wrote --------------------===//
 
 #include "tools/heddle/Dry.h"
 #include "tools/heddle/Launch.h"

@@ -1,5 +1,4 @@
-//===- Verify.cpp - heddle verify: is the plan the same step?
-//--------------===//
+//===- Verify.cpp - heddle verify: is the plan the same step? -------------===//
 
 #include "tools/heddle/Verify.h"
 

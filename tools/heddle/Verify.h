@@ -1,5 +1,4 @@
-//===- Verify.h - A plan against one device -----------------------*- C++
-//-*-===//
+//===- Verify.h - A plan against one device ---------------------*- C++ -*-===//
 
 #ifndef HEDDLE_TOOLS_VERIFY_H
 #define HEDDLE_TOOLS_VERIFY_H

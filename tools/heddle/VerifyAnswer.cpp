@@ -1,5 +1,4 @@
-//===- VerifyAnswer.cpp - Is it equal, in words and as JSON
-//----------------===//
+//===- VerifyAnswer.cpp - Is it equal, in words and as JSON ---------------===//
 
 #include "tools/heddle/Verify.h"
 

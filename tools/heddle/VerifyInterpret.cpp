@@ -1,5 +1,4 @@
-//===- VerifyInterpret.cpp - Plan and one device in the interpreter
-//--------===//
+//===- VerifyInterpret.cpp - Plan and one device in the interpreter -------===//
 
 #include "passes/Pipelines/Pipelines.h"
 #include "tools/heddle/Diagnostics.h"

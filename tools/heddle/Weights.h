@@ -1,5 +1,4 @@
-//===- Weights.h - Parameters of the interpreter from and to files --*- C++
-//-*-===//
+//===- Weights.h - The interpreter and parameter files ----------*- C++ -*-===//
 
 #ifndef HEDDLE_TOOLS_WEIGHTS_H
 #define HEDDLE_TOOLS_WEIGHTS_H

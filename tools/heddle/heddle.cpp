@@ -1,5 +1,4 @@
-//===- heddle.cpp - The command line
-//---------------------------------------===//
+//===- heddle.cpp - The command line --------------------------------------===//
 
 #include "tools/heddle/Command.h"
 
