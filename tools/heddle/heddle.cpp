@@ -6,7 +6,15 @@
 
 using namespace heddle::tool;
 
+/// LLVM's libraries bring options of their own, which are none of a command's.
+static void hideForeignOptions() {
+  for (auto &[name, option] : llvm::cl::getRegisteredOptions())
+    if (name != "help")
+      option->setHiddenFlag(llvm::cl::ReallyHidden);
+}
+
 int main(int argc, char **argv) {
+  hideForeignOptions();
   std::string errors;
   llvm::raw_string_ostream errorStream(errors);
   if (argc < 2) {
