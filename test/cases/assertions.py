@@ -303,6 +303,8 @@ def diagnostic(case, assertion, plan):
     """A message naming the words, be it an error or a warning."""
     if not isinstance(assertion.get("given", {}), dict):
         raise Missing(f"given \"{assertion['given']}\"")
+    if "given" not in assertion:  # the message is about the plan
+        translate.require_plan(case.plan)
     config = case.config_file(assertion.get("given"))
     _, _, stderr = case.heddle.run([case.heddle.program, "explain", config, "--json"])
     require_words(stderr, assertion["mention"])

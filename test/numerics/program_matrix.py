@@ -1,0 +1,108 @@
+#!/usr/bin/env python3
+"""Emitted programs against one device: `heddle verify` over a seeded sample of plans.
+
+The plans are those of PlanMatrixTest: (dp, tp) with product 1, 2, 4 or 8, one or four
+micro-batches, tiny models of each family, sizes that divide and sizes that do not.
+
+    program_matrix.py --heddle build/bin/heddle [--threads N] [--mpi N] [--seed S]
+
+`--threads` cases run with ranks as threads, `--mpi` cases (8 ranks each) with MPI.
+Exit 1 if a case is not equal.
+"""
+import argparse
+import json
+import pathlib
+import random
+import subprocess
+import sys
+import tempfile
+import time
+
+LLAMA = {"model_type": "llama", "hidden_act": "silu", "max_position_embeddings": 64, "rms_norm_eps": 1e-5}
+QWEN = {"hidden_act": "silu", "max_position_embeddings": 64, "rms_norm_eps": 1e-6}
+GPT2 = {"model_type": "gpt2", "n_positions": 64, "activation_function": "gelu_new", "layer_norm_epsilon": 1e-5}
+
+
+def sizes(hidden, ffn, layers, heads, kv, head, vocabulary, tied):
+    return {"hidden_size": hidden, "intermediate_size": ffn, "num_hidden_layers": layers,
+            "num_attention_heads": heads, "num_key_value_heads": kv, "head_dim": head,
+            "vocab_size": vocabulary, "tie_word_embeddings": tied}
+
+
+def without_head(config):
+    return {key: value for key, value in config.items() if key != "head_dim"}
+
+
+MODELS = {
+    "llama": {**LLAMA, **sizes(16, 24, 2, 8, 2, 4, 32, False)},
+    "llama-ragged": {**LLAMA, **sizes(12, 19, 2, 9, 3, 4, 37, True), "attention_bias": True, "mlp_bias": True},
+    "qwen2": {**QWEN, "model_type": "qwen2", **without_head(sizes(16, 22, 2, 4, 2, 4, 40, True))},
+    "qwen2-ragged": {**QWEN, "model_type": "qwen2", **without_head(sizes(14, 21, 1, 7, 1, 2, 41, False))},
+    "qwen3": {**QWEN, "model_type": "qwen3", **sizes(12, 20, 2, 8, 4, 6, 48, False)},
+    "qwen3-ragged": {**QWEN, "model_type": "qwen3", **sizes(10, 17, 1, 6, 3, 4, 29, True)},
+    "gpt2": {**GPT2, "n_embd": 16, "n_layer": 2, "n_head": 4, "vocab_size": 48},
+    "gpt2-ragged": {**GPT2, "n_embd": 12, "n_layer": 1, "n_head": 3, "n_inner": 21, "vocab_size": 50257},
+}
+SEQUENCES = 8  # of one micro-batch, over all of dp
+
+
+def all_cases():
+    for model in MODELS:
+        for ranks in (1, 2, 4, 8):
+            for dp in (d for d in (1, 2, 4, 8) if d <= ranks):
+                for micro_batches in (1, 4):
+                    yield model, dp, ranks // dp, micro_batches
+
+
+def verify(heddle, case, mpi):
+    """Runs one case; returns (equal, what was seen)."""
+    model, dp, tp, micro_batches = case
+    with tempfile.TemporaryDirectory() as folder:
+        folder = pathlib.Path(folder)
+        config, plan, train = folder / "config.json", folder / "plan.json", folder / "train.yaml"
+        config.write_text(json.dumps(MODELS[model]))
+        plan.write_text(json.dumps({
+            "version": 1, "mesh": [["pp", 1], ["dp", dp], ["cp", 1], ["tp", tp]], "tensor": "megatron",
+            "micro_batch": SEQUENCES // dp, "micro_batches": micro_batches}))
+        train.write_text(f"sequence_length: 12\nglobal_batch: {SEQUENCES * micro_batches}\nprecision: [fp32]\n"
+                         "optimizer: {type: sgd, lr: 0.1}\ndropout: {attention: 0, residual: 0, embedding: 0}\n"
+                         "seed: 1\n")
+        command = [heddle, "verify", str(config), "--plan", str(plan), "--train", str(train), "--json"]
+        if mpi:
+            command.append("--mpi")
+        run = subprocess.run(command, capture_output=True, text=True)
+        try:
+            answer = json.loads(run.stdout)
+        except ValueError:
+            return False, f"exit code {run.returncode}: {run.stderr.strip()[-400:]}"
+        worst = max((g["relative"] for g in answer["gradients"]), default=float("nan"))
+        return run.returncode == 0 and answer["equal"], (
+            f"loss {answer['loss']['relative']:.1e}, worst gradient {worst:.1e}, "
+            f"replicas {'equal' if answer['replicas_equal'] else 'differ'}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--heddle", required=True)
+    parser.add_argument("--threads", type=int, default=30)
+    parser.add_argument("--mpi", type=int, default=4)
+    parser.add_argument("--seed", type=int, default=1)
+    arguments = parser.parse_args()
+    cases = list(all_cases())
+    random.Random(arguments.seed).shuffle(cases)
+    wide = [case for case in cases if case[1] * case[2] == 8]
+    chosen = [(case, False) for case in cases[:arguments.threads]]
+    chosen += [(case, True) for case in wide[:arguments.mpi]]
+    failures = 0
+    for (model, dp, tp, micro_batches), mpi in chosen:
+        begin = time.time()
+        equal, seen = verify(arguments.heddle, (model, dp, tp, micro_batches), mpi)
+        failures += not equal
+        print(f"{'equal' if equal else 'NOT EQUAL'}  {model} dp={dp} tp={tp} m={micro_batches} "
+              f"{'mpi' if mpi else 'threads'} [{time.time() - begin:.1f} s]: {seen}", flush=True)
+    print(f"{len(chosen)} cases, {failures} not equal")
+    sys.exit(bool(failures))
+
+
+if __name__ == "__main__":
+    main()
