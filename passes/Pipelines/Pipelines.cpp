@@ -69,6 +69,10 @@ static void addPasses(Phase phase, PassManager &passes) {
   case Phase::Memory:
     // An offset for every buffer.
     passes.addPass(createPlaceBuffersPass());
+    // Proofs that know neither Lowering nor Memory: no two launches touch the
+    // same bytes unordered, no two live buffers overlap.
+    passes.addPass(createVerifyOrderPass());
+    passes.addPass(createVerifyArenasPass());
     break;
   }
 }
