@@ -114,6 +114,24 @@ static std::string findDisagreement(const std::vector<Recording> &recordings) {
   return "";
 }
 
+/// How many of the recorded ranks do something else than those before: two are
+/// alike when they make the same calls, and the same collectives in each
+/// communicator. Offsets that only select data do not tell ranks apart.
+static size_t countClasses(const std::vector<Recording> &recordings) {
+  std::set<std::string> classes;
+  for (const Recording &recording : recordings) {
+    const json &trace = recording.trace;
+    std::string key;
+    for (const char *field :
+         {"calls", "gemm_flops", "attention_flops", "axes", "allocations"})
+      key += trace[field].dump() + "\n";
+    for (const json &communicator : trace["communicators"])
+      key += communicator["axis"].dump() + communicator["hash"].dump() + "\n";
+    classes.insert(key);
+  }
+  return classes.size();
+}
+
 /// arena_bytes and live_peak_bytes of memory.json.
 static json readMemory(const std::string &folder) {
   Result<std::string> text = readFile(fs::path(folder) / "memory.json");
@@ -135,7 +153,7 @@ static json summarize(const std::string &folder, const runtime::Tables &tables,
                      {"allocations", trace["allocations"]}});
   }
   return {{"ranks", tables.ranks()},
-          {"classes", 1},
+          {"classes", countClasses(recordings)},
           {"recorded", ranks},
           {"collectives_agree", true},
           {"arena_bytes", memory.value("arena_bytes", json())},
@@ -144,8 +162,10 @@ static json summarize(const std::string &folder, const runtime::Tables &tables,
 
 static void printSummary(const json &summary) {
   const json &first = summary["recorded"].at(0);
-  fmt::print("{} ranks, {} of them recorded; collectives agree\n",
-             summary["ranks"].dump(), summary["recorded"].size());
+  fmt::print("{} ranks, {} of them recorded, of {} class{}; collectives "
+             "agree\n",
+             summary["ranks"].dump(), summary["recorded"].size(),
+             summary["classes"].dump(), summary["classes"] == 1 ? "" : "es");
   fmt::print("rank {}: {} calls, {} FLOPs in products, {} in attention\n",
              first["rank"].dump(), first["calls"].dump(),
              first["gemm_flops"].dump(), first["attention_flops"].dump());

@@ -24,6 +24,10 @@ using namespace heddle::tool;
 /// DESIGN 8.
 static constexpr double kLossTolerance = 1e-5, kGradientTolerance = 1e-4,
                         kParameterTolerance = 1e-5;
+/// AdamW divides a gradient by its own size: where an element is not far above
+/// epsilon, or its moments cancel, the step has the element's relative error
+/// instead of the tensor's.
+static constexpr double kAdamWParameterTolerance = 1e-3;
 /// A gradient below this part of the norm of all is rounding alone.
 static constexpr double kNegligible = 1e-6;
 
@@ -265,7 +269,9 @@ VerifyResult tool::verifyProgram(const VerifyJob &job) {
   answer.mode = "program";
   answer.lossTolerance = kLossTolerance;
   answer.gradientTolerance = kGradientTolerance;
-  answer.parameterTolerance = kParameterTolerance;
+  answer.parameterTolerance = job.train.optimizer.kind == OptimizerKind::AdamW
+                                  ? kAdamWParameterTolerance
+                                  : kParameterTolerance;
   if (auto ok = compareAll(job, left[0], left[1], answer); !ok)
     return VerifyFailure{ok.error(), kInternal};
   if (job.bisect && !answer.isEqual()) {

@@ -1,0 +1,230 @@
+#!/usr/bin/env python3
+"""The commands of `heddle` on a model of a few thousand parameters. Usage: test_heddle.py HEDDLE."""
+import json
+import math
+import os
+import pathlib
+import struct
+import subprocess
+import sys
+import tempfile
+import unittest
+
+HEDDLE = sys.argv.pop(1) if len(sys.argv) > 1 else "heddle"
+LLAMA = {"model_type": "llama", "hidden_size": 16, "intermediate_size": 22, "num_hidden_layers": 2,
+         "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 4, "vocab_size": 37, "hidden_act": "silu",
+         "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "tie_word_embeddings": False, "use_cache": True}
+PLAN = {"version": 1, "mesh": [["pp", 1], ["dp", 2], ["cp", 1], ["tp", 2]], "micro_batch": 1, "micro_batches": 2,
+        "tensor": "megatron"}
+TRAIN = {"sequence_length": 8, "global_batch": 4, "precision": ["fp32"], "optimizer": {"type": "sgd", "lr": 0.1}}
+ADAMW = {"type": "adamw", "lr": 0.01, "betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.1, "clip_norm": 0.5}
+CLUSTER = {"name": "here", "nodes": 1, "devices_per_node": 4, "device": "host", "memory_reserve_gib": 0,
+           "links": [{"level": "node", "gbytes_per_s": 5}]}
+
+
+def read_tensors(path):
+    """{name: list of floats} of the fp32 tensors of a safetensors file."""
+    data = pathlib.Path(path).read_bytes()
+    size = struct.unpack_from("<Q", data)[0]
+    found = {}
+    for name, entry in json.loads(data[8:8 + size]).items():
+        if name != "__metadata__" and entry["dtype"] == "F32" and entry["shape"]:
+            begin, end = entry["data_offsets"]
+            found[name] = struct.unpack_from(f"<{(end - begin) // 4}f", data, 8 + size + begin)
+    return found
+
+
+class HeddleTest(unittest.TestCase):
+    def setUp(self):
+        scratch = tempfile.TemporaryDirectory()
+        self.addCleanup(scratch.cleanup)
+        self.folder = pathlib.Path(scratch.name)
+        self.model = self.write("model.json", LLAMA)
+        self.plan = self.write("plan.json", PLAN)
+        self.train = self.write("train.yaml", TRAIN)
+        self.cluster = self.write("cluster.yaml", CLUSTER)
+        self.out = self.folder / "out"
+
+    def write(self, name, content):
+        path = self.folder / name
+        path.write_text(content if isinstance(content, str) else json.dumps(content))
+        return str(path)
+
+    def heddle(self, *arguments, code=0):
+        done = subprocess.run([HEDDLE, *map(str, arguments)], capture_output=True, text=True, check=False,
+                              env={**os.environ, "OMPI_MCA_rmaps_base_oversubscribe": "1"})
+        self.assertEqual(done.returncode, code, f"{arguments}\n{done.stdout}{done.stderr}")
+        return done
+
+    def refuse(self, *arguments, words, code=2):
+        done = self.heddle(*arguments, code=code)
+        for word in words:
+            self.assertIn(word, done.stderr)
+        self.assertEqual(done.stdout, "")
+        self.assertEqual(sorted(p.name for p in self.folder.iterdir() if p.name.startswith("out")), [])
+
+    def compile(self, *more, code=0):
+        return self.heddle("compile", self.model, "--cluster", self.cluster, "--train", self.train, "--plan", self.plan,
+                           "-o", self.out, *more, code=code)
+
+
+class Explain(HeddleTest):
+    def test_json_has_each_tensor_of_each_layer(self):
+        answer = json.loads(self.heddle("explain", self.model, "--plan", self.plan, "--json").stdout)
+        tensors = {tensor["name"]: tensor for tensor in answer["tensors"]}
+        self.assertEqual(len(tensors), 2 * 9 + 3)
+        self.assertEqual(answer["parameters"], sum(math.prod(t["shape"]) for t in tensors.values()))
+        self.assertEqual(answer["neutral_keys"].keys(), {"use_cache"})
+        key = tensors["model.layers.1.self_attn.k_proj.weight"]
+        self.assertEqual((key["shape"], key["logical_shape"]), ([8, 16], [2, 4, 16]))
+        self.assertEqual(key["layout"], {"dims": [["tp"], [], []], "local_shape": [1, 4, 16]})
+        self.assertFalse(tensors["model.norm.weight"]["decay"])
+        self.assertEqual(answer["padding"], {"v": {"size": 37, "padded": 38}})
+
+    def test_text_and_json_tell_padding_and_memory(self):
+        files = ("--plan", self.plan, "--train", self.train, "--cluster", self.cluster)
+        text = self.heddle("explain", self.model, *files, "--memory").stdout
+        self.assertIn("factor v is padded from 37 to 38", text)
+        self.assertIn("saved from forward for backward", text)
+        memory = json.loads(self.heddle("explain", self.model, *files, "--json").stdout)["memory"]["classes"][0]
+        self.assertLessEqual(memory["live_peak_bytes"], memory["arena_bytes"])
+        self.assertTrue(memory["fits"])
+
+
+class Usage(HeddleTest):
+    def test_bad_usage_is_refused_with_a_message(self):
+        compile_all = ("compile", self.model, "--cluster", self.cluster, "--train", self.train, "-o", self.out)
+        for words, arguments in (
+                (["expected a command"], []),
+                (["--bogus"], ["explain", self.model, "--bogus"]),
+                (["no.json"], ["explain", "no.json"]),
+                (["--memory", "--plan"], ["explain", self.model, "--memory"]),
+                (["--plan is missing", "planner"], compile_all),
+                (["'tpu'", "host"], [*compile_all, "--plan", self.plan, "--target", "tpu"]),
+                (["train-host"], ["run", self.folder]),
+                (["--seed", "--check"], ["run", self.folder, "--seed", "3"]),
+                (["--mpi"], ["verify", self.model, "--plan", self.plan, "--interpret", "--mpi"])):
+            with self.subTest(arguments=arguments):
+                self.refuse(*arguments, words=words)
+
+    def test_an_illegal_plan_is_answered_no_and_leaves_nothing(self):
+        self.plan = self.write("plan.json", {**PLAN, "micro_batches": 3})
+        self.refuse("compile", self.model, "--cluster", self.cluster, "--train", self.train, "--plan", self.plan,
+                    "-o", self.out, words=["global_batch", "micro_batches"], code=1)
+
+    def test_dropout_is_refused_unless_training_sets_it_to_zero(self):
+        gpt2 = self.write("gpt2.json", {
+            "model_type": "gpt2", "n_embd": 16, "n_layer": 1, "n_head": 4, "n_positions": 32, "vocab_size": 48})
+        files = ("compile", gpt2, "--cluster", self.cluster, "--plan", self.plan, "-o", self.out)
+        self.refuse(*files, "--train", self.train, words=["dropout", "0.1"])
+        self.heddle("explain", gpt2)
+
+    def test_doctor_finds_what_built_heddle(self):
+        self.assertIn("oneDNN", self.heddle("doctor").stdout)
+        os.environ["HEDDLE_HOME"] = str(self.folder)
+        self.addCleanup(os.environ.pop, "HEDDLE_HOME")
+        self.assertIn("missing", self.heddle("doctor", code=1).stdout)
+
+
+class CompileAndRun(HeddleTest):
+    def test_a_folder_that_is_not_ours_is_kept(self):
+        self.out.mkdir()
+        (self.out / "thesis.txt").write_text("years of work")
+        self.assertIn("did not write", self.compile(code=2).stderr)
+        self.assertTrue((self.out / "thesis.txt").exists())
+
+    def test_compile_then_run_then_record(self):
+        self.compile("--dump-ir")
+        self.assertEqual(sorted(p.name for p in (self.out / "ir").iterdir()),
+                         ["01-import.mlir", "02-autodiff.mlir", "03-sharding.mlir", "04-collectives.mlir",
+                          "05-lowering.mlir", "06-memory.mlir"])
+        for name in ("program/step.cpp", "program/kernels.h", "program/tables.bin", "train-host", "plan.json"):
+            self.assertTrue((self.out / name).exists(), name)
+        self.check_layout(json.loads((self.out / "layout.json").read_text()))
+        data = self.write("data.txt", "".join(chr(i % 37) for i in range(500)))
+        losses = []
+        for how in (["--threads"], []):
+            log = self.folder / "log.jsonl"
+            self.heddle("run", self.out, "--data", data, "--steps", "2", "--log", log, *how)
+            losses.append([json.loads(line)["loss"] for line in log.read_text().splitlines()])
+        self.assertEqual(len(losses[0]), 2)
+        self.assertEqual(losses[0], losses[1])
+        self.heddle("run", self.out, "--data", data, "--steps", "1", "--threads", "--check", "--seed", "5")
+        recorded = json.loads(self.heddle("run", self.out, "--dry", "--json").stdout)
+        memory = json.loads((self.out / "memory.json").read_text())["classes"][0]
+        self.assertEqual(len(recorded["recorded"]), 4)
+        self.assertEqual(recorded["classes"], 1)
+        highest = recorded["recorded"][0]["allocations"][0]["highest"]
+        self.assertIn(memory["arena_bytes"] - highest, range(64))  # objects begin at multiples of 64
+        bad = self.write("bad.txt", "z" * 100)
+        for how in (["--threads"], []):
+            done = self.heddle("run", self.out, "--data", bad, "--steps", "1", *how, code=2)
+            self.assertIn("token 122", done.stderr)
+
+    def check_layout(self, layout):
+        """Each tensor's blocks cover it, and padding is in none."""
+        for tensor in layout["tensors"]:
+            blocks = {json.dumps(rank["extents"]) for rank in tensor["ranks"]}
+            held = sum(math.prod(last - first for first, last in json.loads(block)) for block in blocks)
+            self.assertEqual(held, math.prod(tensor["shape"]), tensor["name"])
+            self.assertEqual(len(tensor["ranks"]), 4)
+
+    def test_strict_makes_a_warning_the_answer_no(self):
+        self.cluster = self.write("cluster.yaml", {**CLUSTER, "devices_per_node": 8})
+        self.assertIn("--strict", self.compile("--strict", code=1).stderr)
+        self.assertFalse(self.out.exists())
+
+
+class Verify(HeddleTest):
+    def verify(self, *more, code=0):
+        return json.loads(self.heddle("verify", self.model, "--plan", self.plan, "--json", *more, code=code).stdout)
+
+    def test_program_and_interpreter_agree_over_steps_of_adamw(self):
+        train = self.write("adamw.yaml", {**TRAIN, "optimizer": ADAMW})
+        tokens = [[(7 * i + j * j) % 37 for j in range(8)] for i in range(7)]  # 4, then 3 sequences
+        batch = self.write("batch.json", {"tokens": tokens})
+        answers = {}
+        for mode, flags in (("interpret", ["--interpret"]), ("program", [])):
+            answers[mode] = self.verify("--train", train, "--batch", batch, "--dump", self.folder / mode, *flags)
+            self.assertTrue(answers[mode]["equal"], answers[mode])
+            self.assertTrue(answers[mode]["replicas_equal"])
+            self.assertEqual(answers[mode]["mode"], mode)
+            self.assertEqual(answers[mode]["counted_labels"], 4 * 7)
+            self.assertEqual(len(answers[mode]["steps"]), 2)
+            self.assertEqual(len(answers[mode]["gradients"]), 21)
+        for step in range(2):
+            found, expected = (answers[mode]["steps"][step]["loss"]["plan"] for mode in ("program", "interpret"))
+            self.assertAlmostEqual(found, expected, delta=2e-5)
+        found, expected = (read_tensors(self.folder / mode / "plan.parameters.safetensors")
+                           for mode in ("program", "interpret"))
+        self.assertEqual(found.keys(), expected.keys())
+        for name, values in expected.items():
+            difference = math.dist(values, found[name]) / math.hypot(*values)
+            self.assertLess(difference, 1e-4, name)
+
+    def test_given_weights_are_used(self):
+        first = self.verify("--interpret", "--dump", self.folder / "a")
+        weights = self.folder / "a" / "plan.parameters.safetensors"
+        for flags in (["--interpret"], []):
+            trained = self.verify("--weights", weights, *flags)
+            self.assertTrue(trained["equal"])
+            self.assertLess(trained["loss"]["plan"], first["loss"]["plan"])
+
+    def test_processes_and_bisect(self):
+        answer = self.verify("--mpi", "--bisect", "--train", self.train)
+        self.assertTrue(answer["equal"])
+        self.assertIsNone(answer["first_different_phase"])
+
+    def test_bad_batches_are_refused(self):
+        for content, words in (({"tokens": [[1, 2], [3]]}, ["as long as"]), ({"tokens": [[99] * 8]}, ["token 99", "36"]),
+                               ({"labels": [[1]]}, ["tokens"]), ({"tokens": [[1, 2, 3]]}, ["sequence_length"])):
+            batch = self.write("batch.json", content)
+            done = self.heddle("verify", self.model, "--plan", self.plan, "--train", self.train, "--batch", batch,
+                               "--json", code=2)
+            for word in words:
+                self.assertIn(word, done.stderr)
+            self.assertEqual(done.stdout, "")
+
+
+if __name__ == "__main__":
+    unittest.main()
