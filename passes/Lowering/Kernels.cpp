@@ -42,6 +42,8 @@ static std::optional<Role> flexibleRole(Value value, const Space &space) {
   int64_t elements = elementsOf(value);
   if (elements == space.elements())
     return Role::Full;
+  if (elements == 1 && cast<RankedTensorType>(value.getType()).getRank() == 0)
+    return Role::Scalar; // a number, also where there is one row
   if (elements == space.rows)
     return Role::PerRow;
   if (elements == 1)

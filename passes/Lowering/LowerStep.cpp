@@ -97,13 +97,21 @@ private:
 
   OpBuilder &builder() { return lowering.getBuilder(); }
 
-  /// Entry `index` of a family, `shift` entries further.
+  /// Entry `index` of a family, `shift` entries further. One place is one value
+  /// in a block, so that a kernel sees that it reads what it writes.
   Value entry(const Family &family, Value index, int64_t shift = 0) {
+    int64_t offset = family.offset + shift * family.stride;
+    if (!family.stride)
+      index = Value();
+    Value &known = entries[{family.name, offset, index.getAsOpaquePointer(),
+                            builder().getInsertionBlock()}];
+    if (known)
+      return known;
     auto type =
         rt::BufType::get(family.type.getShape(), family.type.getElementType());
     SmallVector<Value> indices;
     SmallVector<int64_t> strides;
-    if (index && family.stride) {
+    if (index) {
       indices.push_back(index);
       strides.push_back(family.stride);
     }
@@ -111,11 +119,11 @@ private:
         builder(), builder().getUnknownLoc(), type,
         builder().getStringAttr(family.name),
         builder().getStringAttr(family.reason),
-        builder().getStringAttr(kCompute),
-        builder().getI64IntegerAttr(family.offset + shift * family.stride),
+        builder().getStringAttr(kCompute), builder().getI64IntegerAttr(offset),
         indices, builder().getDenseI64ArrayAttr(strides));
     buffer->setAttr(kClassName, builder().getStringAttr(family.memoryClass));
-    return buffer;
+    known = buffer;
+    return known;
   }
 
   std::string uniqueName(const std::string &name) {
@@ -487,6 +495,7 @@ private:
   Program &program;
   const llvm::StringMap<Signature> &signatures;
   BlockLowering lowering;
+  std::map<std::tuple<std::string, int64_t, void *, Block *>, Value> entries;
   llvm::DenseMap<Value, Family> stacks;
   llvm::DenseMap<Value, Value> indices;
   llvm::DenseMap<Operation *, Loop> loops;
