@@ -1,0 +1,129 @@
+//===- Checks.cpp - Which check finds a fault -----------------------------===//
+
+#include "tools/mutate/Checks.h"
+
+#include "passes/Collectives/Passes.h"
+#include "passes/Interpret/Compare.h"
+#include "passes/Lowering/Passes.h"
+#include "passes/Sharding/Passes.h"
+
+#include "mlir/IR/Verifier.h"
+#include "mlir/Pass/PassManager.h"
+
+using namespace mlir;
+using namespace heddle;
+using namespace heddle::mutate;
+
+namespace {
+
+constexpr double kTolerance = 1e-9;
+/// Two steps: what one leaves undone, the next one meets.
+constexpr int kSteps = 2;
+
+/// Keeps the first error in place of printing it.
+class FirstError {
+public:
+  explicit FirstError(MLIRContext *context)
+      : handler(context, [this](Diagnostic &diagnostic) {
+          if (diagnostic.getSeverity() == DiagnosticSeverity::Error &&
+              text.empty())
+            text = diagnostic.str();
+          return success();
+        }) {}
+  std::string text;
+
+private:
+  ScopedDiagnosticHandler handler;
+};
+
+bool runPass(ModuleOp module, std::unique_ptr<Pass> pass) {
+  PassManager passes(module.getContext());
+  passes.addPass(std::move(pass));
+  return succeeded(passes.run(module));
+}
+
+} // namespace
+
+Verdict Checks::judge(const Subject &subject, Phase phase, ModuleOp mutant,
+                      const Fault &fault) {
+  Verdict verdict;
+  {
+    FirstError error(mutant.getContext());
+    if (failed(verify(mutant)))
+      verdict = {"verifiers of ops", error.text};
+    else
+      verdict = phase <= Phase::Collectives
+                    ? judgeTensors(subject, phase, mutant)
+                    : judgeProgram(subject, phase, mutant, fault);
+    if (verdict.why.empty())
+      verdict.why = error.text;
+  }
+  if (verdict.by.empty() && !verdict.equivalent && !fault.equivalent.empty())
+    verdict = {"", fault.equivalent, true};
+  return verdict;
+}
+
+Verdict Checks::judgeTensors(const Subject &subject, Phase phase,
+                             ModuleOp mutant) {
+  if (phase == Phase::Sharding) {
+    if (!runPass(mutant, createVerifyLayoutsPass()))
+      return {"sharding-verify-layouts", ""};
+    if (!runPass(mutant, createPartitionPass()))
+      return {"collectives-partition", ""};
+  }
+  if (!runPass(mutant, createVerifyCollectivesPass()))
+    return {"collectives-verify", ""};
+  auto comparison = interpret::compareSteps(subject.reference(), mutant);
+  if (failed(comparison))
+    return {"interpreter: cannot run", ""};
+  if (!comparison->faults.empty())
+    return {"interpreter: replicas, padding", comparison->faults.front()};
+  if (!comparison->isEqual(kTolerance))
+    return {"interpreter: one device", comparison->describe(1)};
+  return {};
+}
+
+Verdict Checks::judgeProgram(const Subject &subject, Phase phase,
+                             ModuleOp mutant, const Fault &fault) {
+  if (phase == Phase::Lowering && failed(subject.place(mutant)))
+    return {"memory-place-buffers", ""};
+  if (!runPass(mutant, createVerifyOrderPass()))
+    return {"lowering-verify-order", ""};
+  if (!runPass(mutant, createVerifyArenasPass()))
+    return {"lowering-verify-arenas", ""};
+  Verdict verdict = runProgram(subject, mutant);
+  if (verdict.by.empty() && fault.proven)
+    return {"", "all work is still ordered, no byte read as another buffer's",
+            true};
+  return verdict;
+}
+
+std::string Checks::expectedOf(const Subject &subject, std::string &error) {
+  std::string &file = expected[&subject];
+  if (!file.empty())
+    return file;
+  std::string name = "right" + std::to_string(expected.size());
+  Built built(folder, name);
+  if (failed(built.build(*subject.copyAfter(Phase::Memory), error)))
+    return "";
+  Answer answer = built.run(kSteps, {"write", folder / (name + ".values")});
+  if (answer.code != 0)
+    return error = answer.text, "";
+  return file = folder / (name + ".values");
+}
+
+Verdict Checks::runProgram(const Subject &subject, ModuleOp mutant) {
+  std::string error, right = expectedOf(subject, error);
+  if (right.empty())
+    llvm::report_fatal_error(llvm::Twine("the right program of ") +
+                             subject.name() + " does not run: " + error);
+  Built built(folder, "mutant");
+  if (failed(built.build(mutant, error)))
+    return {"host compiler", error.substr(0, error.find('\n'))};
+  Answer answer = built.run(kSteps, {"compare", right});
+  if (answer.code == 1)
+    return {"emitted program: values", "differs by " + answer.text};
+  if (answer.code != 0)
+    return {"emitted program: runtime", answer.text};
+  return {};
+}

@@ -1,0 +1,45 @@
+//===- Checks.h - Which check finds a fault ---------------------*- C++ -*-===//
+
+#ifndef HEDDLE_TOOLS_MUTATE_CHECKS_H
+#define HEDDLE_TOOLS_MUTATE_CHECKS_H
+
+#include "tools/mutate/Built.h"
+#include "tools/mutate/Fault.h"
+#include "tools/mutate/Subject.h"
+
+#include <map>
+
+namespace heddle::mutate {
+
+/// What became of a mutant. `by` is the check that found it ("" where none
+/// did), `why` its first sentence, or the rule that shows the mutant right.
+struct Verdict {
+  std::string by, why;
+  bool equivalent = false;
+};
+
+/// The checks in their order: ops' verifiers, verifiers of the phase, the
+/// phases behind it, the interpreter against one device; of rt, order, arenas,
+/// and the emitted program against the right one.
+class Checks {
+public:
+  Verdict judge(const Subject &subject, Phase phase, mlir::ModuleOp mutant,
+                const Fault &fault);
+
+private:
+  /// The right program of a subject: what its driver compares with. A failure
+  /// is in `error`.
+  std::string expectedOf(const Subject &subject, std::string &error);
+  Verdict judgeTensors(const Subject &subject, Phase phase,
+                       mlir::ModuleOp mutant);
+  Verdict judgeProgram(const Subject &subject, Phase phase,
+                       mlir::ModuleOp mutant, const Fault &fault);
+  Verdict runProgram(const Subject &subject, mlir::ModuleOp mutant);
+
+  Folder folder;
+  std::map<const Subject *, std::string> expected;
+};
+
+} // namespace heddle::mutate
+
+#endif // HEDDLE_TOOLS_MUTATE_CHECKS_H

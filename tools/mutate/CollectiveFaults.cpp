@@ -1,0 +1,198 @@
+//===- CollectiveFaults.cpp - Wrong collectives, after Collectives --------===//
+
+#include "tools/mutate/Fault.h"
+
+#include "dialects/Transformer/Transformer.h"
+
+#include "mlir/IR/Builders.h"
+
+using namespace mlir;
+using namespace heddle;
+using namespace heddle::mutate;
+
+namespace {
+
+std::string describe(Operation *op) {
+  std::string text;
+  llvm::raw_string_ostream os(text);
+  if (auto function = op->getParentOfType<func::FuncOp>())
+    os << "@" << function.getSymName() << ": ";
+  os << op->getName().stripDialect();
+  if (auto axes = op->getAttrOfType<ArrayAttr>("axes"))
+    os << " over " << axes;
+  if (auto name = dyn_cast<NameLoc>(op->getLoc()))
+    os << " (" << name.getName().getValue() << ")";
+  return text;
+}
+
+bool isCollective(Operation *op) {
+  return isa<dist::AllReduceOp, dist::ReduceScatterOp, dist::AllGatherOp,
+             dist::AllToAllOp, dist::PermuteOp, dist::SliceOp,
+             dist::MakePartialOp>(op);
+}
+
+bool isMaximum(Operation *op) {
+  auto reduce = dyn_cast<dist::AllReduceOp>(op);
+  return reduce && reduce.getReduction() == dist::Reduction::Max;
+}
+
+/// A softmax's maximum only shifts exponents: any value that all ranks share
+/// gives the same loss and gradient, as long as nothing overflows.
+bool onlyShifts(Value value) {
+  return llvm::all_of(value.getUses(), [](OpOperand &use) {
+    return use.getOperandNumber() == 1 &&
+           isa<transformer::RowSumExpOp, transformer::TokenLossOp,
+               transformer::LossGradOp>(use.getOwner());
+  });
+}
+
+class CollectiveFaults {
+public:
+  std::vector<Fault> find(ModuleOp module) {
+    module.walk([&](Operation *op) {
+      if (isCollective(op))
+        findIn(op);
+      if (op->hasAttr("shard"))
+        findShard(op);
+    });
+    return std::move(faults);
+  }
+
+private:
+  void add(const char *kind, Operation *op, std::string equivalent,
+           std::function<void()> plant, const std::string &how = "") {
+    faults.push_back(
+        {kind, describe(op) + how, std::move(plant), std::move(equivalent)});
+  }
+
+  void findIn(Operation *op) {
+    auto mesh = op->getAttrOfType<dist::MeshAttr>("mesh");
+    auto axes = op->getAttrOfType<ArrayAttr>("axes");
+    bool alone = mesh.getGroupSize(axes) == 1;
+    const char *one = alone ? "the group has one rank" : "";
+    if (op->getOperand(0).getType() == op->getResult(0).getType()) {
+      add(isa<dist::MakePartialOp>(op) ? "miss a make_partial"
+                                       : "delete a collective",
+          op, one, [op] {
+            op->getResult(0).replaceAllUsesWith(op->getOperand(0));
+            op->erase();
+          });
+      add("duplicate a collective", op,
+          isMaximum(op) ? "the maximum of equal values is that value"
+          : isa<dist::MakePartialOp>(op)
+              ? "the first rank keeps a value, others zero, as often as it is "
+                "done"
+              : one,
+          [op] { duplicate(op); });
+    }
+    if (auto reduce = dyn_cast<dist::AllReduceOp>(op))
+      add("exchange sum and maximum", op, one, [reduce]() mutable {
+        bool sums = reduce.getReduction() == dist::Reduction::Sum;
+        reduce.setReduction(sums ? dist::Reduction::Max : dist::Reduction::Sum);
+      });
+    if (isa<FloatType>(getElementTypeOrSelf(op->getResult(0))))
+      findScale(op, mesh, axes);
+    findAxes(op, mesh, axes);
+  }
+
+  void findScale(Operation *op, dist::MeshAttr mesh, ArrayAttr axes) {
+    int64_t size = std::max<int64_t>(mesh.getGroupSize(axes), 2);
+    Value result = op->getResult(0);
+    add(
+        "scale by an axis size", op,
+        result.use_empty()   ? "nothing reads the value"
+        : onlyShifts(result) ? "a softmax's maximum only shifts exponents"
+                             : "",
+        [op, size] {
+          OpBuilder builder(op->getContext());
+          builder.setInsertionPointAfter(op);
+          Value value = op->getResult(0), sum = value;
+          llvm::SmallPtrSet<Operation *, 8> made;
+          for (int64_t i = 1; i < size; ++i) {
+            sum = transformer::AddOp::create(builder, op->getLoc(), sum, value);
+            made.insert(sum.getDefiningOp());
+          }
+          value.replaceAllUsesExcept(sum, made);
+        },
+        " x " + std::to_string(size));
+  }
+
+  void findAxes(Operation *op, dist::MeshAttr mesh, ArrayAttr axes) {
+    Builder builder(op->getContext());
+    for (StringRef axis : mesh.getNames().getAsValueRange<StringAttr>()) {
+      auto name = builder.getStringAttr(axis);
+      if (llvm::is_contained(axes, name))
+        continue;
+      SmallVector<Attribute> other(axes.begin(), axes.end());
+      other.back() = name;
+      auto others = builder.getArrayAttr(other);
+      bool same =
+          mesh.getGroupSize(axes) == 1 && mesh.getGroupSize(others) == 1;
+      add(
+          "retarget a collective", op, same ? "both groups have one rank" : "",
+          [op, others] { op->setAttr("axes", others); }, " to " + axis.str());
+    }
+    if (axes.size() < 2)
+      return;
+    SmallVector<Attribute> swapped(llvm::reverse(axes));
+    auto others = builder.getArrayAttr(swapped);
+    int64_t larger =
+        llvm::count_if(axes.getAsValueRange<StringAttr>(),
+                       [&](StringRef axis) { return mesh.getSize(axis) > 1; });
+    add("swap axes of a collective", op,
+        larger < 2 ? "all but one of the axes have size 1"
+        : isa<dist::AllReduceOp>(op)
+            ? "a sum over a group does not depend on its order"
+        : isa<dist::MakePartialOp>(op)
+            ? "the first rank is the same in either order"
+            : "",
+        [op, others] { op->setAttr("axes", others); });
+  }
+
+  static void duplicate(Operation *op) {
+    OpBuilder builder(op->getContext());
+    builder.setInsertionPointAfter(op);
+    Operation *again = builder.clone(*op);
+    op->getResult(0).replaceAllUsesWith(again->getResult(0));
+    again->setOperand(0, op->getResult(0));
+  }
+
+  void findShard(Operation *op) {
+    auto shard = op->getAttrOfType<dist::ShardAttr>("shard");
+    dist::MeshAttr mesh = shard.getMesh();
+    int64_t ranks = mesh.getGroupSize(shard.getAxes());
+    auto set = [op](dist::ShardAttr to) {
+      return [op, to] { op->setAttr("shard", to); };
+    };
+    auto make = [&](ArrayAttr axes, int64_t extent) {
+      return dist::ShardAttr::get(op->getContext(), mesh, axes, extent);
+    };
+    add("cut a shard's extent", op, "",
+        set(make(shard.getAxes(), shard.getExtent() - 1)));
+    bool looksUp = isa<transformer::EmbeddingOp, transformer::EmbeddingGradOp,
+                       transformer::PickOp>(op);
+    add("exceed a shard's extent", op,
+        shard.getExtent() % ranks == 0 ? "no rank stores padding"
+        : looksUp                      ? "no token lies behind the vocabulary"
+        : isa<transformer::RowMaxOp>(op)
+            ? "a softmax's maximum only shifts exponents"
+            : "",
+        set(make(shard.getAxes(), shard.getExtent() + 1)));
+    Builder builder(op->getContext());
+    auto dp = builder.getArrayAttr(builder.getStringAttr("dp"));
+    add("retarget a shard", op,
+        ranks == 1 && mesh.getGroupSize(dp) == 1 ? "both groups have one rank"
+                                                 : "",
+        set(make(dp, shard.getExtent())));
+    add("drop a shard", op, ranks == 1 ? "the group has one rank" : "",
+        [op] { op->removeAttr("shard"); });
+  }
+
+  std::vector<Fault> faults;
+};
+
+} // namespace
+
+std::vector<Fault> mutate::findCollectiveFaults(ModuleOp module) {
+  return CollectiveFaults().find(module);
+}

@@ -1,0 +1,220 @@
+//===- Driver.cpp - Runs an emitted program and looks at what it leaves ---===//
+//
+// The main that programs are linked with, here and in test/runtime. Steps are
+// queued one behind the other without waiting, so that what a step leaves
+// undone meets the next one. Ranks are threads.
+//
+//   PROGRAM TABLES STEPS write FILE       states after the steps, run eagerly
+//   PROGRAM TABLES STEPS compare FILE     1: some state differs by more than
+//                                         rounding
+//   PROGRAM TABLES STEPS late FILE SEEDS  how many of the seeds differ in a bit
+//   PROGRAM TABLES STEPS check            1: the happens-before check complains
+//
+// Exit code 0, 1 as said, 3: something else failed.
+//
+//===----------------------------------------------------------------------===//
+
+#include "runtime/host/RunRanks.h"
+#include "runtime/train/Rank.h"
+#include "runtime/train/States.h"
+
+#include "heddle/Support/Files.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+
+using namespace heddle;
+using namespace heddle::train;
+
+namespace {
+
+/// What one rank holds after the steps: outputs, then the blocks of parameters
+/// and gradients.
+using Blocks = std::vector<std::vector<float>>;
+
+#define TRY(call)                                                              \
+  if (heddle_rt_status status = (call))                                        \
+  return status
+
+heddle_rt_status setInputs(Rank &rank) {
+  for (const auto &[name, input] : rank.tables.inputs) {
+    if (input.layout.shape.empty()) {
+      const float one = name == "learning_rate" ? 0.5f : 1.0f;
+      TRY(rank.upload(input, &one, sizeof one));
+      continue;
+    }
+    const int64_t length = rank.tables.sequenceLength;
+    std::vector<int32_t> whole(size_t(elementsOf(input.layout.shape)));
+    for (size_t i = 0; i < whole.size(); ++i) {
+      const int64_t place = int64_t(i) % length;
+      const int64_t token = int64_t(i) * 7 % rank.tables.vocabularySize;
+      whole[i] =
+          int32_t(name == "tokens"   ? token
+                  : name == "labels" ? (token + 7) % rank.tables.vocabularySize
+                  : name == "positions" ? place
+                                        : 0);
+    }
+    const Extents extents(rank.tables.mesh, rank.rank, input.layout,
+                          {input.layout.shape, {}});
+    std::vector<int32_t> block(size_t(extents.blockElements()),
+                               name == "labels" ? -100 : 0);
+    for (int64_t r = 0; r < extents.runCount(); ++r)
+      extents.toBlock(r, whole.data() + extents.runStart(r), block.data());
+    TRY(rank.upload(input, block.data(), int64_t(block.size()) * 4));
+  }
+  return HEDDLE_RT_OK;
+}
+
+heddle_rt_status readBlocks(Rank &rank, Blocks &blocks) {
+  blocks.clear();
+  for (const auto &[name, output] : rank.tables.outputs)
+    if (output.dtype == HEDDLE_RT_F32) {
+      blocks.emplace_back(1);
+      TRY(rank.download(blocks.back().data(), output, 4));
+    }
+  for (const runtime::State &state : rank.tables.states)
+    for (int64_t i = 0; i < state.layers; ++i)
+      if (state.kind == "parameter" || state.kind == "gradient") {
+        blocks.emplace_back(size_t(elementsOf(state.layout.local)));
+        TRY(downloadBlock(rank, state, i, blocks.back()));
+      }
+  return HEDDLE_RT_OK;
+}
+
+struct Outcome {
+  host::RunResult result;
+  std::vector<float> values;  ///< of all ranks
+  std::vector<size_t> blocks; ///< where each block ends in them
+};
+
+Outcome run(const runtime::Tables &tables, int64_t steps,
+            const heddle_rt_options &options) {
+  std::vector<Blocks> ranks(static_cast<size_t>(tables.ranks()));
+  Outcome outcome;
+  outcome.result = host::runRanks(
+      int(tables.ranks()), options, [&](heddle_rt_context *context) {
+        Rank rank(context, tables);
+        TRY(rank.create());
+        TRY(fillStates(rank, nullptr, /*testInit=*/true));
+        TRY(setInputs(rank));
+        for (int64_t step = 0; step < steps; ++step)
+          TRY(rank.step());
+        TRY(rank.synchronize());
+        return readBlocks(rank, ranks[size_t(rank.rank)]);
+      });
+  for (const Blocks &blocks : ranks)
+    for (const auto &block : blocks) {
+      outcome.values.insert(outcome.values.end(), block.begin(), block.end());
+      outcome.blocks.push_back(outcome.values.size());
+    }
+  return outcome;
+}
+
+/// Of the blocks, the largest difference relative to the block's norm, which
+/// counts as at least a millionth of all blocks' norm.
+double farthest(const Outcome &found, const std::vector<float> &expected) {
+  double all = 0, worst = 0;
+  for (float value : expected)
+    all += double(value) * value;
+  size_t i = 0;
+  for (size_t end : found.blocks) {
+    double difference = 0, norm = 0;
+    for (; i < end; ++i) {
+      difference += std::pow(double(found.values[i]) - expected[i], 2);
+      norm += std::pow(double(expected[i]), 2);
+    }
+    const double relative =
+        std::sqrt(difference) /
+        std::max({std::sqrt(norm), 1e-6 * std::sqrt(all), 1e-30});
+    if (!(relative <= worst))
+      worst = std::isnan(relative) ? HUGE_VAL : relative;
+  }
+  return worst;
+}
+
+int fail(const std::string &message) {
+  fmt::print(stderr, "{}\n", message);
+  return 3;
+}
+
+int failed(const Outcome &outcome) {
+  return fail(
+      fmt::format("rank {}: {}", outcome.result.rank, outcome.result.message));
+}
+
+int check(const runtime::Tables &tables, int64_t steps,
+          heddle_rt_options options) {
+  options.mode = HEDDLE_RT_MODE_EAGER;
+  options.checking = HEDDLE_RT_CHOICE_ON;
+  const Outcome outcome = run(tables, steps, options);
+  if (outcome.result)
+    return 0;
+  fmt::print("{}\n", outcome.result.message);
+  return outcome.result.status == HEDDLE_RT_CHECK_FAILED ? 1 : 3;
+}
+
+int late(const runtime::Tables &tables, int64_t steps,
+         heddle_rt_options options, const std::vector<float> &expected,
+         int64_t seeds) {
+  options.mode = HEDDLE_RT_MODE_LATE;
+  int64_t different = 0;
+  for (int64_t seed = 1; seed <= seeds; ++seed) {
+    options.seed = uint64_t(seed);
+    const Outcome outcome = run(tables, steps, options);
+    if (!outcome.result)
+      return failed(outcome);
+    different += outcome.values.size() != expected.size() ||
+                 std::memcmp(outcome.values.data(), expected.data(),
+                             expected.size() * sizeof(float)) != 0;
+  }
+  fmt::print("{} of {}\n", different, seeds);
+  return 0;
+}
+
+} // namespace
+
+int main(int argc, char **argv) {
+  if (argc < 4)
+    return fail("usage: PROGRAM TABLES STEPS write|compare|late|check ...");
+  const std::string mode = argv[3], file = argc > 4 ? argv[4] : "";
+  const int64_t steps = std::atoll(argv[2]);
+  Result<std::string> bytes = readFile(argv[1]);
+  if (!bytes)
+    return fail(bytes.message());
+  const runtime::Tables tables = runtime::decodeTables(*bytes);
+  heddle_rt_options options = {};
+  options.timeout_seconds = 60;
+  options.checking = HEDDLE_RT_CHOICE_OFF;
+  if (mode == "check")
+    return check(tables, steps, options);
+
+  std::vector<float> expected;
+  if (mode != "write") {
+    Result<std::string> kept = readFile(file);
+    if (!kept)
+      return fail(kept.message());
+    expected.resize(kept->size() / sizeof(float));
+    std::memcpy(expected.data(), kept->data(), kept->size());
+  }
+  if (mode == "late")
+    return late(tables, steps, options, expected,
+                argc > 5 ? std::atoll(argv[5]) : 1);
+  options.mode = HEDDLE_RT_MODE_EAGER;
+  const Outcome outcome = run(tables, steps, options);
+  if (!outcome.result)
+    return failed(outcome);
+  if (mode == "write") {
+    auto written = writeFile(
+        file, std::string(reinterpret_cast<const char *>(outcome.values.data()),
+                          outcome.values.size() * sizeof(float)));
+    return written ? 0 : fail(written.message());
+  }
+  if (outcome.values.size() != expected.size())
+    return fail("the programs have other states");
+  const double relative = farthest(outcome, expected);
+  fmt::print("{:.3g}\n", relative);
+  return relative <= 1e-5 ? 0 : 1;
+}

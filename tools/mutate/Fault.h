@@ -1,0 +1,42 @@
+//===- Fault.h - One fault that can be planted into a module ----*- C++ -*-===//
+
+#ifndef HEDDLE_TOOLS_MUTATE_FAULT_H
+#define HEDDLE_TOOLS_MUTATE_FAULT_H
+
+#include "heddle/Support/Result.h"
+#include "mlir/IR/BuiltinOps.h"
+
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace heddle::mutate {
+
+struct Fault {
+  std::string kind;  ///< "delete a collective"
+  std::string where; ///< the op and what it works on
+  /// Changes the module that the fault was found in.
+  std::function<void()> plant;
+  /// Why the changed module means the same, if a rule says so; "": none does.
+  /// Decided on the module before it is changed.
+  std::string equivalent = {};
+  /// The fault takes order or place away and changes no value: where the checks
+  /// of order and arenas, which prove that none is missing, still hold, the
+  /// program is right.
+  bool proven = false;
+};
+
+/// All faults that can be planted into a module after Sharding: wrong layouts
+/// and missing reshards.
+std::vector<Fault> findLayoutFaults(mlir::ModuleOp module);
+
+/// After Collectives: collectives and shards of one rank's tensors.
+std::vector<Fault> findCollectiveFaults(mlir::ModuleOp module);
+
+/// After Lowering: queued collectives, products, events. With `placed`, after
+/// Memory: places in arenas too.
+std::vector<Fault> findProgramFaults(mlir::ModuleOp module, bool placed);
+
+} // namespace heddle::mutate
+
+#endif // HEDDLE_TOOLS_MUTATE_FAULT_H

@@ -1,0 +1,140 @@
+//===- LayoutFaults.cpp - Wrong layouts, after Sharding -------------------===//
+
+#include "tools/mutate/Fault.h"
+
+#include "dialects/Transformer/Transformer.h"
+
+#include "mlir/IR/Builders.h"
+
+using namespace mlir;
+using namespace heddle;
+using namespace heddle::mutate;
+
+namespace {
+
+std::string describe(dist::ReshardOp op) {
+  std::string text;
+  llvm::raw_string_ostream os(text);
+  if (auto function = op->getParentOfType<func::FuncOp>())
+    os << "@" << function.getSymName() << ": ";
+  os << "reshard to " << dist::getLayout(op.getType()).getShortForm();
+  if (auto name = dyn_cast<NameLoc>(op.getLoc()))
+    os << " (" << name.getName().getValue() << ")";
+  return text;
+}
+
+/// The layout with the names of `a` and `b` exchanged in every dimension.
+dist::LayoutAttr exchange(dist::LayoutAttr layout, StringRef a, StringRef b) {
+  Builder builder(layout.getContext());
+  auto rename = [&](ArrayAttr axes) {
+    SmallVector<Attribute> renamed;
+    for (StringRef axis : axes.getAsValueRange<StringAttr>())
+      renamed.push_back(builder.getStringAttr(axis == a   ? b
+                                              : axis == b ? a
+                                                          : axis));
+    return builder.getArrayAttr(renamed);
+  };
+  SmallVector<Attribute> dims;
+  for (auto axes : layout.getDims().getAsRange<ArrayAttr>())
+    dims.push_back(rename(axes));
+  return dist::LayoutAttr::get(layout.getContext(), layout.getMesh(),
+                               builder.getArrayAttr(dims), layout.getPadded(),
+                               rename(layout.getPartial()),
+                               rename(layout.getPartialMax()));
+}
+
+RankedTensorType withLayout(Type type, dist::LayoutAttr layout) {
+  auto tensor = cast<RankedTensorType>(type);
+  return RankedTensorType::get(tensor.getShape(), tensor.getElementType(),
+                               layout);
+}
+
+/// Where two axes of the mesh exchanged are no layout of the tensor, its
+/// verifier would refuse to make it.
+bool fits(dist::LayoutAttr layout, RankedTensorType type) {
+  auto quiet = [&] {
+    return emitError(UnknownLoc::get(type.getContext())) << "no such layout";
+  };
+  ScopedDiagnosticHandler swallow(type.getContext(),
+                                  [](Diagnostic &) { return success(); });
+  return succeeded(
+      layout.verifyEncoding(type.getShape(), type.getElementType(), quiet));
+}
+
+class LayoutFaults {
+public:
+  std::vector<Fault> find(ModuleOp module) {
+    module.walk([&](Operation *op) {
+      if (auto reshard = dyn_cast<dist::ReshardOp>(op))
+        findIn(reshard);
+    });
+    for (auto state : module.getOps<transformer::StateOp>())
+      findIn(state);
+    return std::move(faults);
+  }
+
+private:
+  void findIn(dist::ReshardOp op) {
+    dist::LayoutAttr from = dist::getLayout(op.getInput().getType()),
+                     to = dist::getLayout(op.getType());
+    // The operand then seems to be what it should become.
+    if (from.isPartial() && !to.isPartial())
+      faults.push_back({"take a partial value for a whole one", describe(op),
+                        [op]() mutable { relabel(op, /*whole=*/true); },
+                        isOne(from) ? "the group has one rank" : ""});
+    if (!from.isPartial() && to.isPartial())
+      faults.push_back({"miss a make_partial", describe(op),
+                        [op]() mutable { relabel(op, /*whole=*/false); },
+                        isOne(to) ? "the group has one rank" : ""});
+    faults.push_back({"delete a reshard", describe(op), [op]() mutable {
+                        op.getResult().replaceAllUsesWith(op.getInput());
+                        op.erase();
+                      }});
+  }
+
+  void findIn(transformer::StateOp state) {
+    auto type = dyn_cast<RankedTensorType>(state.getType());
+    dist::LayoutAttr layout = type ? dist::getLayout(type) : nullptr;
+    if (!layout)
+      return;
+    for (StringRef axis :
+         layout.getMesh().getNames().getAsValueRange<StringAttr>()) {
+      dist::LayoutAttr other = exchange(layout, "dp", axis);
+      if (axis == "dp" || other == layout || !fits(other, type))
+        continue;
+      faults.push_back({"swap axes of a state's layout",
+                        state.getSymName().str() + ": " + other.getShortForm(),
+                        [state, type, other]() mutable {
+                          state.setType(withLayout(type, other));
+                        }});
+    }
+  }
+
+  static bool isOne(dist::LayoutAttr layout) {
+    return layout.getMesh().getGroupSize(layout.getPartial()) *
+               layout.getMesh().getGroupSize(layout.getPartialMax()) ==
+           1;
+  }
+
+  /// Gives the value that is resharded the partial axes of the result, or takes
+  /// its own away, so that nothing is left to do about them.
+  static void relabel(dist::ReshardOp op, bool whole) {
+    Value input = op.getInput();
+    dist::LayoutAttr from = dist::getLayout(input.getType()),
+                     to = dist::getLayout(op.getType());
+    Builder builder(op.getContext());
+    auto layout = dist::LayoutAttr::get(
+        op.getContext(), from.getMesh(), from.getDims(), from.getPadded(),
+        whole ? builder.getArrayAttr({}) : to.getPartial(),
+        whole ? builder.getArrayAttr({}) : to.getPartialMax());
+    input.setType(withLayout(input.getType(), layout));
+  }
+
+  std::vector<Fault> faults;
+};
+
+} // namespace
+
+std::vector<Fault> mutate::findLayoutFaults(ModuleOp module) {
+  return LayoutFaults().find(module);
+}

@@ -1,0 +1,186 @@
+//===- ProgramFaults.cpp - Wrong queued work and places, as rt ------------===//
+
+#include "tools/mutate/Fault.h"
+
+#include "dialects/Rt/Rt.h"
+
+#include "mlir/IR/Builders.h"
+
+using namespace mlir;
+using namespace heddle;
+using namespace heddle::mutate;
+
+namespace {
+
+bool isCollective(Operation *op) {
+  return isa<rt::AllReduceOp, rt::ReduceScatterOp, rt::AllGatherOp,
+             rt::AllToAllOp, rt::PermuteOp>(op);
+}
+
+std::string describe(Operation *op) {
+  std::string text;
+  llvm::raw_string_ostream os(text);
+  if (auto function = op->getParentOfType<rt::FuncOp>())
+    os << "@" << function.getSymName() << ": ";
+  os << op->getName().stripDialect();
+  for (const char *key : {"label", "event", "name"})
+    if (auto what = op->getAttrOfType<StringAttr>(key))
+      os << " '" << what.getValue() << "'";
+  if (auto axes = op->getAttrOfType<ArrayAttr>("axes"))
+    os << " over " << axes;
+  return text;
+}
+
+/// The buffer that a value is a part of; null for an argument.
+rt::BufferOp bufferOf(Value value) {
+  while (auto view = value.getDefiningOp<rt::ViewOp>())
+    value = view.getSource();
+  return value.getDefiningOp<rt::BufferOp>();
+}
+
+/// A temporary that has its own place; others belong to the caller.
+bool isTemporary(rt::BufferOp buffer) {
+  auto what = buffer->getAttrOfType<StringAttr>("memory_class");
+  return what &&
+         (what.getValue() == "saved" || what.getValue() == "workspace" ||
+          what.getValue() == "communication");
+}
+
+class ProgramFaults {
+public:
+  ProgramFaults(rt::ProgramOp program, bool placed)
+      : program(program), placed(placed) {}
+
+  std::vector<Fault> find() {
+    SmallVector<rt::BufferOp> buffers;
+    program.walk([&](Operation *op) {
+      if (isCollective(op))
+        findCollective(op);
+      if (auto gemm = dyn_cast<rt::GemmOp>(op))
+        findScale(gemm);
+      if (isa<rt::WaitOp, rt::RecordOp>(op))
+        findEvent(op);
+      if (auto buffer = dyn_cast<rt::BufferOp>(op);
+          buffer && isTemporary(buffer))
+        buffers.push_back(buffer);
+    });
+    if (placed)
+      for (size_t i = 0; i < buffers.size(); ++i)
+        findPlace(buffers, i);
+    return std::move(faults);
+  }
+
+private:
+  void add(const char *kind, Operation *op, std::string equivalent,
+           std::function<void()> plant, bool proven = false,
+           const std::string &how = "") {
+    faults.push_back({kind, describe(op) + how, std::move(plant),
+                      std::move(equivalent), proven});
+  }
+
+  bool isMaximum(Operation *op) {
+    auto reduce = dyn_cast<rt::AllReduceOp>(op);
+    return reduce && reduce.getReduction() == rt::Reduction::max;
+  }
+
+  void findCollective(Operation *op) {
+    auto axes = op->getAttrOfType<ArrayAttr>("axes");
+    bool inPlace = op->getOperand(0) == op->getOperand(1);
+    const char *one =
+        program.getGroupSize(axes) == 1 ? "the group has one rank" : "";
+    if (inPlace)
+      add("delete a collective", op, one, [op] { op->erase(); });
+    rt::BufferOp from = bufferOf(op->getOperand(0)),
+                 to = bufferOf(op->getOperand(1));
+    bool apart = !inPlace && from && to && from.getName() != to.getName();
+    add("duplicate a collective", op,
+        isMaximum(op) ? "the maximum of equal values is that value"
+        : apart       ? "the second one reads the same and writes the same"
+                      : one,
+        [op] {
+          OpBuilder builder(op->getContext());
+          builder.setInsertionPointAfter(op);
+          builder.clone(*op);
+        });
+    for (auto other : program.getCommunicators().getAsRange<ArrayAttr>())
+      if (other != axes)
+        add(
+            "retarget a collective", op,
+            program.getGroupSize(axes) == 1 && program.getGroupSize(other) == 1
+                ? "both groups have one rank"
+                : "",
+            [op, other] { op->setAttr("axes", other); }, false,
+            " to " + std::to_string(program.getGroupSize(other)) + " ranks");
+    if (auto reduce = dyn_cast<rt::AllReduceOp>(op))
+      add("exchange sum and maximum", op, one, [reduce]() mutable {
+        bool sums = reduce.getReduction() == rt::Reduction::sum;
+        reduce.setReduction(sums ? rt::Reduction::max : rt::Reduction::sum);
+      });
+  }
+
+  void findScale(rt::GemmOp gemm) {
+    add("scale by an axis size", gemm, "", [gemm]() mutable {
+      gemm.setAlphaAttr(FloatAttr::get(Float32Type::get(gemm.getContext()),
+                                       gemm.getAlpha().convertToFloat() * 2));
+    });
+  }
+
+  void findEvent(Operation *op) {
+    add(
+        isa<rt::WaitOp>(op) ? "drop a wait" : "drop a record", op, "",
+        [op] { op->erase(); }, /*proven=*/true);
+    // One launch earlier: behind what is queued before it.
+    Operation *before = op->getPrevNode();
+    while (before && !isa<rt::WorkOpInterface, rt::ForOp, rt::CallOp>(before))
+      before = before->getPrevNode();
+    if (before && isa<rt::RecordOp>(op))
+      add(
+          "record one launch early", op, "",
+          [op, before] { op->moveBefore(before); }, /*proven=*/true);
+  }
+
+  void findPlace(ArrayRef<rt::BufferOp> buffers, size_t i) {
+    rt::BufferOp buffer = buffers[i];
+    add(
+        "shift an offset", buffer, "",
+        [buffer]() mutable { buffer.setOffset(buffer.getOffset() + 64); },
+        /*proven=*/true);
+    // Onto the next object of another name: as if its lifetime had ended.
+    for (size_t k = 1; k < buffers.size(); ++k) {
+      rt::BufferOp other = buffers[(i + k) % buffers.size()];
+      if (other.getName() == buffer.getName() ||
+          other.getArena() != buffer.getArena())
+        continue;
+      int64_t shift = int64_t(other.getOffset()) - int64_t(buffer.getOffset());
+      SmallVector<rt::BufferOp> all;
+      for (rt::BufferOp each : buffers)
+        if (each.getName() == buffer.getName())
+          all.push_back(each);
+      bool inside = llvm::all_of(all, [&](rt::BufferOp each) {
+        return int64_t(each.getOffset()) + shift >= 0;
+      });
+      if (shift == 0 || !inside)
+        continue;
+      add(
+          "shorten a lifetime", buffer, "",
+          [all, shift]() mutable {
+            for (rt::BufferOp each : all)
+              each.setOffset(each.getOffset() + shift);
+          },
+          /*proven=*/true, " onto '" + other.getName().str() + "'");
+      return;
+    }
+  }
+
+  rt::ProgramOp program;
+  bool placed;
+  std::vector<Fault> faults;
+};
+
+} // namespace
+
+std::vector<Fault> mutate::findProgramFaults(ModuleOp module, bool placed) {
+  for (auto program : module.getOps<rt::ProgramOp>())
+    return ProgramFaults(program, placed).find();
+  return {};
+}

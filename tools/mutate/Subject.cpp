@@ -1,0 +1,125 @@
+//===- Subject.cpp - A small model under a plan, after each phase ---------===//
+
+#include "tools/mutate/Subject.h"
+
+#include "passes/Memory/Passes.h"
+#include "passes/Planning/WriteTables.h"
+
+#include "heddle/Support/Document.h"
+
+#include "mlir/Pass/PassManager.h"
+
+#include <fmt/format.h>
+
+using namespace mlir;
+using namespace heddle;
+using namespace heddle::mutate;
+
+namespace {
+
+struct Description {
+  const char *name;
+  int64_t dp, tp, microBatches;
+  const char *config;
+};
+
+// Between them: KV heads fewer than tp, sizes that tp does not divide, tied and
+// untied embeddings, biases, LayerNorm, one micro-batch and several.
+constexpr Description kSubjects[] = {
+    {"llama dp 2 tp 4", 2, 4, 2, R"({"model_type": "llama", "hidden_size": 16,
+      "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 8,
+      "num_key_value_heads": 2, "head_dim": 4, "vocab_size": 32,
+      "hidden_act": "silu", "max_position_embeddings": 64,
+      "rms_norm_eps": 1e-5, "tie_word_embeddings": false})"},
+    {"llama dp 2 tp 1", 2, 1, 2, R"({"model_type": "llama", "hidden_size": 16,
+      "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 8,
+      "num_key_value_heads": 2, "head_dim": 4, "vocab_size": 32,
+      "hidden_act": "silu", "max_position_embeddings": 64,
+      "rms_norm_eps": 1e-5, "tie_word_embeddings": false})"},
+    {"qwen2 ragged dp 2 tp 2", 2, 2, 2, R"({"model_type": "qwen2",
+      "hidden_size": 14, "intermediate_size": 21, "num_hidden_layers": 2,
+      "num_attention_heads": 7, "num_key_value_heads": 1, "vocab_size": 41,
+      "hidden_act": "silu", "max_position_embeddings": 64,
+      "rms_norm_eps": 1e-6, "tie_word_embeddings": true})"},
+    {"gpt2 ragged dp 1 tp 2", 1, 2, 1, R"({"model_type": "gpt2", "n_embd": 12,
+      "n_layer": 2, "n_head": 3, "n_inner": 21, "n_positions": 32,
+      "vocab_size": 51, "activation_function": "gelu_new",
+      "layer_norm_epsilon": 1e-5})"},
+};
+
+constexpr int64_t kSequences = 4, kLength = 6; // of a micro-batch, over all dp
+
+Result<Plan> planOf(const ModelConfig &model, int64_t dp, int64_t tp,
+                    int64_t microBatches) {
+  auto document = Document::parse(
+      fmt::format(R"({{"version": 1, "mesh": [["pp", 1], ["dp", {}], ["cp", 1],
+        ["tp", {}]], "micro_batch": {}, "micro_batches": {},
+        "tensor": "megatron"}})",
+                  dp, tp, kSequences / dp, microBatches),
+      "plan.json", Document::Syntax::Json);
+  if (!document)
+    return document.error();
+  return readPlan(*document, &model);
+}
+
+Result<ModelConfig> modelOf(const char *config) {
+  auto document =
+      Document::parse(config, "config.json", Document::Syntax::Json);
+  if (!document)
+    return document.error();
+  Result<ModelConfig> model = readModelConfig(*document);
+  if (model)
+    model->dropout = {};
+  return model;
+}
+
+} // namespace
+
+unsigned Subject::count() { return std::size(kSubjects); }
+
+std::unique_ptr<Subject> Subject::create(MLIRContext &context, unsigned index,
+                                         std::string &error) {
+  const Description &what = kSubjects[index];
+  auto subject = std::make_unique<Subject>();
+  subject->title = what.name;
+  Result<ModelConfig> model = modelOf(what.config);
+  if (!model)
+    return error = model.message(), nullptr;
+  subject->model = std::move(*model);
+  subject->train.sequenceLength = kLength;
+  subject->train.globalBatch = kSequences * what.microBatches;
+  // An update in proportion to the gradient: Adam hides constant factors.
+  subject->train.optimizer.kind = OptimizerKind::Sgd;
+  Result<Plan> plan =
+      planOf(subject->model, what.dp, what.tp, what.microBatches);
+  Result<Plan> one = planOf(subject->model, 1, 1, what.microBatches);
+  if (!plan || !one)
+    return error = (plan ? one : plan).message(), nullptr;
+  subject->plan = std::move(*plan);
+
+  auto reference = compileUpTo(context, {subject->model, subject->train, *one},
+                               Phase::Autodiff);
+  auto compiled =
+      compileUpTo(context, {subject->model, subject->train, subject->plan},
+                  Phase::Memory, [&](Phase phase, ModuleOp module) {
+                    subject->modules[phase] =
+                        OwningOpRef<ModuleOp>(module.clone());
+                  });
+  if (failed(reference) || failed(compiled))
+    return error = subject->title + " does not compile", nullptr;
+  subject->oneDevice = std::move(*reference);
+  return subject;
+}
+
+OwningOpRef<ModuleOp> Subject::copyAfter(Phase phase) const {
+  OwningOpRef<ModuleOp> module(modules.find(phase)->second.get().clone());
+  return module;
+}
+
+LogicalResult Subject::place(ModuleOp module) const {
+  PassManager passes(module.getContext());
+  passes.addPass(createPlaceBuffersPass());
+  if (failed(passes.run(module)))
+    return failure();
+  return writeTables(module, plan, model, train);
+}
