@@ -25,6 +25,8 @@ std::string describe(Operation *op) {
   return text;
 }
 
+constexpr const char *kZero = "what is shared is zero";
+
 bool isCollective(Operation *op) {
   return isa<dist::AllReduceOp, dist::ReduceScatterOp, dist::AllGatherOp,
              dist::AllToAllOp, dist::PermuteOp, dist::SliceOp,
@@ -44,6 +46,11 @@ bool onlyShifts(Value value) {
            isa<transformer::RowSumExpOp, transformer::TokenLossOp,
                transformer::LossGradOp>(use.getOwner());
   });
+}
+
+/// Sums, shares and copies of zero are zero.
+bool isZero(Value value) {
+  return value.getDefiningOp<transformer::ZerosOp>() != nullptr;
 }
 
 class CollectiveFaults {
@@ -69,7 +76,9 @@ private:
     auto mesh = op->getAttrOfType<dist::MeshAttr>("mesh");
     auto axes = op->getAttrOfType<ArrayAttr>("axes");
     bool alone = mesh.getGroupSize(axes) == 1;
-    const char *one = alone ? "the group has one rank" : "";
+    const char *one = isZero(op->getOperand(0)) ? kZero
+                      : alone                   ? "the group has one rank"
+                                                : "";
     if (op->getOperand(0).getType() == op->getResult(0).getType()) {
       add(isa<dist::MakePartialOp>(op) ? "miss a make_partial"
                                        : "delete a collective",
@@ -100,9 +109,10 @@ private:
     Value result = op->getResult(0);
     add(
         "scale by an axis size", op,
-        result.use_empty()   ? "nothing reads the value"
-        : onlyShifts(result) ? "a softmax's maximum only shifts exponents"
-                             : "",
+        isZero(op->getOperand(0)) ? kZero
+        : result.use_empty()      ? "nothing reads the value"
+        : onlyShifts(result)      ? "a softmax's maximum only shifts exponents"
+                                  : "",
         [op, size] {
           OpBuilder builder(op->getContext());
           builder.setInsertionPointAfter(op);
@@ -129,7 +139,10 @@ private:
       bool same =
           mesh.getGroupSize(axes) == 1 && mesh.getGroupSize(others) == 1;
       add(
-          "retarget a collective", op, same ? "both groups have one rank" : "",
+          "retarget a collective", op,
+          isZero(op->getOperand(0)) ? kZero
+          : same                    ? "both groups have one rank"
+                                    : "",
           [op, others] { op->setAttr("axes", others); }, " to " + axis.str());
     }
     if (axes.size() < 2)
