@@ -4,6 +4,7 @@
 #include "tools/heddle/Folder.h"
 #include "tools/heddle/Launch.h"
 #include "tools/heddle/Memory.h"
+#include "tools/heddle/Prediction.h"
 
 #include <algorithm>
 #include <atomic>
@@ -139,6 +140,28 @@ static json readMemory(const std::string &folder) {
   return document.is_object() ? document["classes"].at(0) : json::object();
 }
 
+/// What lib/Cost said when the folder was made, or null.
+static json readPrediction(const std::string &folder) {
+  Result<std::string> text = readFile(fs::path(folder) / "cost.json");
+  return text ? json::parse(*text, nullptr, false) : json();
+}
+
+/// The first figure of a recording that is not as lib/Cost predicted; "" if
+/// none, or if nothing was predicted.
+static std::string
+firstMisprediction(const json &predicted, const std::string &folder,
+                   const std::vector<Recording> &recordings) {
+  if (!predicted.is_object())
+    return "";
+  json memory = readMemory(folder);
+  for (const Recording &recording : recordings)
+    if (std::string why =
+            tool::findMisprediction(predicted, recording.trace, memory);
+        !why.empty())
+      return fmt::format("rank {}: {}", recording.rank, why);
+  return "";
+}
+
 static json summarize(const std::string &folder, const runtime::Tables &tables,
                       const std::vector<Recording> &recordings) {
   json memory = readMemory(folder);
@@ -156,6 +179,7 @@ static json summarize(const std::string &folder, const runtime::Tables &tables,
           {"classes", countClasses(recordings)},
           {"recorded", ranks},
           {"collectives_agree", true},
+          {"as_predicted", readPrediction(folder).is_object()},
           {"arena_bytes", memory.value("arena_bytes", json())},
           {"live_peak_bytes", memory.value("live_peak_bytes", json())}};
 }
@@ -178,6 +202,10 @@ static void printSummary(const json &summary) {
                allocation["bytes"].dump(), allocation["highest"].dump());
   fmt::print("memory.json: arena {} bytes, live at the peak {}\n",
              summary["arena_bytes"].dump(), summary["live_peak_bytes"].dump());
+  fmt::print("{}\n", summary["as_predicted"] == true
+                         ? "FLOPs, bytes sent and live peak are what lib/Cost "
+                           "says from model and plan alone"
+                         : "lib/Cost has no formula for this plan");
 }
 
 /// The first arena whose last touched byte is not its end; "" if none.
@@ -217,6 +245,10 @@ int tool::runDry(const std::string &folder, const runtime::Tables &tables,
           Error{fmt::format("rank {}: {}", recording.rank, recording.error)},
           recording.code);
   if (std::string why = findDisagreement(recordings); !why.empty())
+    return refuse(Error{why}, kAnswerIsNo);
+  if (std::string why =
+          firstMisprediction(readPrediction(folder), folder, recordings);
+      !why.empty())
     return refuse(Error{why}, kAnswerIsNo);
   if (std::string why = findLooseArena(tables, recordings); !why.empty())
     warn(why);
