@@ -49,13 +49,23 @@ install_missing() {
 export CCACHE_SLOPPINESS=${CCACHE_SLOPPINESS:-pch_defines,time_macros,include_file_mtime,include_file_ctime}
 export CCACHE_BASEDIR=${CCACHE_BASEDIR:-$root} CCACHE_NOHASHDIR=1
 
+# Once: afterwards ninja configures again by itself where that is needed.
 configure() {
+  if [ -f "$build/build.ninja" ]; then
+    say "configure: done before"
+    return
+  fi
   say "configure $build (log: $build/configure.log)"
   cmake -G Ninja -S "$root" -B "$build" \
     -DCMAKE_PREFIX_PATH="$(llvm-config-22 --prefix)" \
-    -DCMAKE_C_COMPILER=clang-22 -DCMAKE_CXX_COMPILER=clang++-22 -DCMAKE_CXX_FLAGS="-Xclang -fno-pch-timestamp" \
+    -DCMAKE_C_COMPILER=/usr/bin/clang-22 -DCMAKE_CXX_COMPILER=/usr/bin/clang++-22 \
+    -DCMAKE_CXX_FLAGS="-Xclang -fno-pch-timestamp" \
     -DCMAKE_CXX_COMPILER_LAUNCHER=ccache -DCMAKE_EXE_LINKER_FLAGS=-fuse-ld=lld-22 \
-    >"$build/configure.log" 2>&1 || { tail -n 30 "$build/configure.log"; stop "cmake failed"; }
+    >"$build/configure.log" 2>&1 || {
+    tail -n 30 "$build/configure.log"
+    rm -f "$build/build.ninja"
+    stop "cmake failed"
+  }
 }
 
 # build_targets [TARGET...]: all where none is named.
