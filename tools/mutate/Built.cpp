@@ -53,6 +53,7 @@ Answer Built::run(int steps, const std::vector<std::string> &arguments) const {
   words.append(arguments.begin(), arguments.end());
   std::optional<StringRef> redirects[] = {StringRef(""), StringRef(output),
                                           StringRef(output)};
+  llvm::sys::fs::remove(output); // it would not be cut
   Answer answer;
   answer.code = llvm::sys::ExecuteAndWait(program, words, std::nullopt,
                                           redirects, /*SecondsToWait=*/600);

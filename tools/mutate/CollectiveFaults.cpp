@@ -25,6 +25,7 @@ std::string describe(Operation *op) {
   return text;
 }
 
+constexpr const char *kShift = "a softmax's maximum only shifts exponents";
 constexpr const char *kZero = "what is shared is zero";
 
 bool isCollective(Operation *op) {
@@ -180,24 +181,28 @@ private:
     auto make = [&](ArrayAttr axes, int64_t extent) {
       return dist::ShardAttr::get(op->getContext(), mesh, axes, extent);
     };
-    add("cut a shard's extent", op, "",
+    bool shifts = isa<transformer::RowMaxOp>(op);
+    add("cut a shard's extent", op, shifts ? kShift : "",
         set(make(shard.getAxes(), shard.getExtent() - 1)));
     bool looksUp = isa<transformer::EmbeddingOp, transformer::EmbeddingGradOp,
                        transformer::PickOp>(op);
     add("exceed a shard's extent", op,
         shard.getExtent() % ranks == 0 ? "no rank stores padding"
         : looksUp                      ? "no token lies behind the vocabulary"
-        : isa<transformer::RowMaxOp>(op)
-            ? "a softmax's maximum only shifts exponents"
-            : "",
+        : shifts                       ? kShift
+                                       : "",
         set(make(shard.getAxes(), shard.getExtent() + 1)));
     Builder builder(op->getContext());
     auto dp = builder.getArrayAttr(builder.getStringAttr("dp"));
     add("retarget a shard", op,
-        ranks == 1 && mesh.getGroupSize(dp) == 1 ? "both groups have one rank"
-                                                 : "",
+        shifts                                     ? kShift
+        : ranks == 1 && mesh.getGroupSize(dp) == 1 ? "both groups have one rank"
+                                                   : "",
         set(make(dp, shard.getExtent())));
-    add("drop a shard", op, ranks == 1 ? "the group has one rank" : "",
+    add("drop a shard", op,
+        shifts       ? kShift
+        : ranks == 1 ? "the group has one rank"
+                     : "",
         [op] { op->removeAttr("shard"); });
   }
 

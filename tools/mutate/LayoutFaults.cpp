@@ -85,7 +85,10 @@ private:
     if (!from.isPartial() && to.isPartial())
       faults.push_back({"miss a make_partial", describe(op),
                         [op]() mutable { relabel(op, /*whole=*/false); },
-                        isOne(to) ? "the group has one rank" : ""});
+                        isOne(to) ? "the group has one rank"
+                        : op.getInput().getDefiningOp<transformer::ZerosOp>()
+                            ? "what is shared is zero"
+                            : ""});
     faults.push_back({"delete a reshard", describe(op), [op]() mutable {
                         op.getResult().replaceAllUsesWith(op.getInput());
                         op.erase();

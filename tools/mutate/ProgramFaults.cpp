@@ -129,14 +129,23 @@ private:
     add(
         isa<rt::WaitOp>(op) ? "drop a wait" : "drop a record", op, "",
         [op] { op->erase(); }, /*proven=*/true);
-    // One launch earlier: behind what is queued before it.
+    auto record = dyn_cast<rt::RecordOp>(op);
     Operation *before = op->getPrevNode();
-    while (before && !isa<rt::WorkOpInterface, rt::ForOp, rt::CallOp>(before))
+    while (record && before && !queuesOn(before, record.getStream()))
       before = before->getPrevNode();
-    if (before && isa<rt::RecordOp>(op))
+    if (record && before)
       add(
           "record one launch early", op, "",
           [op, before] { op->moveBefore(before); }, /*proven=*/true);
+  }
+
+  static bool queuesOn(Operation *op, StringRef stream) {
+    return op
+        ->walk([&](rt::WorkOpInterface work) {
+          return work.getStreamName() == stream ? WalkResult::interrupt()
+                                                : WalkResult::advance();
+        })
+        .wasInterrupted();
   }
 
   void findPlace(ArrayRef<rt::BufferOp> buffers, size_t i) {
