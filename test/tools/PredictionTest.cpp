@@ -41,9 +41,9 @@ TEST(Prediction, NamesEachFigureThatDiffers) {
   silent["axes"] = json::object();
   EXPECT_EQ(findMisprediction(prediction(), silent, kMemory),
             "bytes over dp: lib/Cost says 64, the program has 0");
-  EXPECT_EQ(findMisprediction(prediction(), recording(),
-                              {{"live_peak_bytes", 4097}}),
-            "live bytes at the peak: lib/Cost says 4096, the program has 4097");
+  EXPECT_EQ(
+      findMisprediction(prediction(), recording(), {{"live_peak_bytes", 4097}}),
+      "live bytes at the peak: lib/Cost says 4096, the program has 4097");
 }
 
 } // namespace
