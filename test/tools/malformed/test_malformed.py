@@ -136,8 +136,8 @@ MODULES = [
            "%0 = dist.all_reduce %x sum on #m over [\"tp\"] : tensor<2xf32> -> tensor<2xf32> return }"),
     ("", "#m = #dist.mesh<[\"dp\" = 2]>\nfunc.func @f(%x: tensor<3xf32>) { "
          "%0 = dist.slice %x on #m over [\"dp\"] dim 7 : tensor<3xf32> -> tensor<3xf32> return }"),
-    ("", "func.func @f(%x: tensor<?xf32>) { "
-         "%0 = transformer.add %x, %x : (tensor<?xf32>, tensor<?xf32>) -> tensor<?xf32> return }"),
+    ("", "func.func @f(%x: tensor<2xf32>, %y: tensor<2xf64>) { "
+         "%0 = transformer.add %x, %y : (tensor<2xf32>, tensor<2xf64>) -> tensor<2xf32> return }"),
     ("", "transformer.state @w parameter : i32"),
     ("", b"\xff\xfe\x00\x01garbage"),
     ("", "rt.program @p mesh [] arenas [] streams [] communicators [] events [] entry @missing {}"),
