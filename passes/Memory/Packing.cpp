@@ -11,10 +11,11 @@ int64_t heddle::memory::pack(ArrayRef<Object *> objects, int64_t base) {
   SmallVector<Object *> order(objects), placed;
   llvm::stable_sort(order,
                     [](Object *a, Object *b) { return a->bytes > b->bytes; });
-  int64_t end = base;
+  int64_t end = 0;
   for (Object *object : order) {
     if (object->first < 0) { // nobody touches it
       object->offset = base;
+      end = std::max(end, base + object->bytes);
       continue;
     }
     SmallVector<std::pair<int64_t, int64_t>> taken;
@@ -33,7 +34,7 @@ int64_t heddle::memory::pack(ArrayRef<Object *> objects, int64_t base) {
     end = std::max(end, offset + object->bytes);
     placed.push_back(object);
   }
-  return llvm::alignTo(end, kAlignment);
+  return end;
 }
 
 int64_t heddle::memory::liveBytes(ArrayRef<Object *> objects,

@@ -11,7 +11,8 @@ namespace heddle::memory {
 inline constexpr int64_t kAlignment = 64;
 
 /// Places objects whose lifetimes overlap at different bytes, from `base` on:
-/// the largest first, each at the lowest place that is free. Returns the end.
+/// the largest first, each at the lowest place that is free. `base` is aligned.
+/// Returns where the last byte ends, 0 where nothing was placed.
 int64_t pack(llvm::ArrayRef<Object *> objects, int64_t base);
 
 /// Most bytes of `objects` that are needed at one position, and that position.

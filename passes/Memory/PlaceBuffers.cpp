@@ -39,11 +39,11 @@ public:
   void place() {
     int64_t end = 0;
     for (Object *object : persistent) {
-      object->offset = end;
-      end = llvm::alignTo(end + object->bytes, kAlignment);
+      object->offset = llvm::alignTo(end, kAlignment);
+      end = object->offset + object->bytes;
     }
-    end = pack(transient, end);
-    int64_t base = end;
+    end = std::max(end, pack(transient, llvm::alignTo(end, kAlignment)));
+    int64_t base = llvm::alignTo(end, kAlignment);
     for (FunctionObjects &frame : frames) {
       SmallVector<Object *> states, locals;
       sort(frame, states, locals);

@@ -221,9 +221,7 @@ static std::string findLooseArena(const runtime::Tables &tables,
           highest += allocation["highest"].get<int64_t>();
         }
     }
-    // Objects begin at multiples of this; the last one may end before.
-    constexpr int64_t kAlignment = 64;
-    if (highest + kAlignment <= bytes || highest > bytes)
+    if (highest != bytes)
       return fmt::format("rank {} touches memory up to byte {}, its arenas "
                          "have {}",
                          recording.rank, highest, bytes);
