@@ -172,8 +172,8 @@ heddle_rt_status downloadBlock(Rank &rank, const State &state, int64_t i,
                                std::vector<float> &block) {
   const runtime::Place place = instancePlace(state, i);
   switch (state.dtype) {
-  case HEDDLE_RT_F32:
-    return downloadAs<float>(rank, place, block);
+  case HEDDLE_RT_F32: // as it is: tensors may be as large as memory allows
+    return rank.download(block.data(), place, int64_t(block.size() * 4));
   case HEDDLE_RT_BF16:
     return downloadAs<bf16>(rank, place, block);
   case HEDDLE_RT_F16:
