@@ -173,7 +173,8 @@ TEST(Examples, TrainSettingsAreRead) {
       expected = {{"quickstart", {8, 256}},
                   {"llama3", {1024, 8192}},
                   {"llama3-405b", {2048, 8192}},
-                  {"gpt3", {1536, 2048}}};
+                  {"gpt3", {1536, 2048}},
+                  {"real-width", {1, 256}}};
   std::size_t files = 0;
   for ([[maybe_unused]] auto &file :
        std::filesystem::directory_iterator(folder))
