@@ -158,10 +158,14 @@ static FailureOr<FactorRule> readRuleOf(Operation *op, std::string &message) {
       result.push_back(cast<RankedTensorType>(type).getRank());
     return result;
   };
-  auto isTensor = [](Type type) { return isa<RankedTensorType>(type); };
+  auto isTensor = [](Type type) {
+    auto tensor = dyn_cast<RankedTensorType>(type);
+    return tensor && tensor.hasStaticShape();
+  };
   if (!llvm::all_of(op->getOperandTypes(), isTensor) ||
       !llvm::all_of(op->getResultTypes(), isTensor)) {
-    message = "an op with a factor rule has ranked tensors only";
+    message =
+        "an op with a factor rule has ranked tensors of static shape only";
     return failure();
   }
   return parseFactorRule(cast<FactorRuleOpInterface>(op).getFactorRule(),

@@ -182,3 +182,12 @@ func.func @f6(%x: !x) {
   %0 = transformer.row_max %x : (!x) -> !y
   return
 }
+
+// -----
+
+// A size that is not known has no shards.
+func.func @factor_f1_dynamic(%x: tensor<?xf32>) -> tensor<?xf32> {
+  // expected-error @below {{an op with a factor rule has ranked tensors of static shape only}}
+  %0 = transformer.add %x, %x : (tensor<?xf32>, tensor<?xf32>) -> tensor<?xf32>
+  return %0 : tensor<?xf32>
+}
