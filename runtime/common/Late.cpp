@@ -63,7 +63,7 @@ Progress Late::ready(Item &item) {
 }
 
 Late::Step Late::step() {
-  if (random() % 24 == 0)
+  if (random() % period == 0)
     priority[random() % priority.size()] = random();
   int best = -1;
   for (size_t s = 0; s < queues.size(); ++s) {

@@ -45,7 +45,8 @@ struct LateOrder {
 
 class Late {
 public:
-  Late(uint64_t seed, Waiter &waiter) : random(seed), waiter(waiter) {}
+  Late(uint64_t seed, Waiter &waiter)
+      : random(seed), period(uint64_t(2) << random() % 9), waiter(waiter) {}
 
   int addStream();
   void work(int stream, std::function<heddle_rt_status()> run);
@@ -87,6 +88,9 @@ private:
   std::string stuckOn() const;
 
   std::mt19937_64 random;
+  /// A priority is redrawn once in so many steps, 2 to 512 by the seed: some
+  /// orders are nearly uniform, in some a stream starves for a whole step.
+  uint64_t period;
   Waiter &waiter;
   std::deque<std::deque<Item>> queues;
   std::vector<uint64_t> priority;

@@ -177,7 +177,9 @@ class Faults : public testing::TestWithParam<Fault> {};
 TEST_P(Faults, ShowInSomeOrder) {
   const Outcome right = train(2, {}, Fault::None);
   int seen = 0;
-  for (uint64_t seed = 1; seed <= 20; ++seed) {
+  // Orders also depend on when the other rank comes to a collective, so on the
+  // load of the machine: many seeds, and an end as soon as one shows the fault.
+  for (uint64_t seed = 1; seed <= 500 && !seen; ++seed) {
     const Outcome outcome = train(2, late(seed), GetParam());
     seen += !outcome.result || !sameBits(outcome.weights, right.weights);
   }
