@@ -305,7 +305,13 @@ Result<void> PlanChecker::checkValueRules() {
                         "\"{}\", save_gathered)",
                         rule.match),
             "leave tensor.saved empty");
-  // The only values whose factors are known here: the edge of a block.
+  // The only values that can be pinned today: the edge of a block.
+  for (const PlanRule &rule : plan.tensor.values)
+    if (Result<Glob> glob = Glob::parse(rule.match);
+        glob && !glob->matches("block.x") && !glob->matches("block.delta"))
+      return notSupported(
+          fmt::format("a layout of \"{}\" in tensor.values", rule.match),
+          "pin block.x and block.delta; the others follow");
   for (const char *name : {"block.x", "block.delta"})
     if (auto layout = valueLayout(plan, model, name, "b s d"); !layout)
       return refuse("tensor.values: {}", layout.message());

@@ -95,6 +95,7 @@ private:
     }
     for (StringRef name : {"tokens", "labels", "positions", "documents"})
       values.push_back(builder.getNamedAttr(name, layoutOf(batch, "b s", {})));
+    module->setAttr(kBatchLayoutName, layoutOf(batch, "b s", {}));
     module->setAttr("dist.values", builder.getDictionaryAttr(values));
     return success();
   }

@@ -9,6 +9,10 @@
 
 namespace heddle {
 
+/// Attribute of the module: the layout of a micro-batch's tokens [b, s], which
+/// outlives the functions that have it in their types.
+inline constexpr llvm::StringLiteral kBatchLayoutName = "dist.batch";
+
 /// Writes a plan onto a module that was imported from `model`: the mesh, the
 /// layout of every parameter, of the values that flow between segments and of
 /// the step's inputs, and the plan's text. `checkPlan` has accepted the plan; a

@@ -2,6 +2,8 @@
 
 #include "passes/Planning/WriteTables.h"
 
+#include "passes/Planning/ApplyPlan.h"
+
 #include "dialects/Rt/Rt.h"
 #include "dialects/Transformer/Transformer.h"
 #include "heddle/Model/Parameters.h"
@@ -151,16 +153,12 @@ private:
     return Attribute(entry.getDictionary(module.getContext()));
   }
 
-  /// The step's inputs are [micro-batch, sequence, position], cut over the
-  /// sequences of a micro-batch, or numbers.
+  /// The step's inputs are [micro-batch, sequence, position], each micro-batch
+  /// in the layout that the plan gives it, or numbers.
   DictionaryAttr describeInputs(const Plan &plan, const TrainSettings &train) {
     auto mesh = module->getAttrOfType<dist::MeshAttr>(dist::kMeshName);
     dist::LayoutAttr whole = dist::LayoutAttr::get(mesh, 0);
-    ArrayAttr none = builder.getArrayAttr({});
-    auto batch = dist::LayoutAttr::get(
-        module.getContext(), mesh,
-        builder.getArrayAttr({builder.getStrArrayAttr({"dp"}), none}),
-        builder.getDenseI64ArrayAttr({0, 0}), none, none);
+    auto batch = module->getAttrOfType<dist::LayoutAttr>(kBatchLayoutName);
     NamedAttrList inputs;
     for (auto &[name, place] : places) {
       if (!name.starts_with("inputs."))

@@ -44,6 +44,8 @@ MODELS = {
     "gpt2-ragged": {**GPT2, "n_embd": 12, "n_layer": 1, "n_head": 3, "n_inner": 21, "vocab_size": 50257},
 }
 SEQUENCES = 8  # of one micro-batch, over all of dp
+# Sequences that are cut otherwise than over dp: the inputs follow the plan.
+OTHER_EDGES = [("llama", 2, 2, 1, []), ("qwen2", 2, 2, 4, ["dp", "tp"])]
 
 
 def all_cases():
@@ -51,18 +53,23 @@ def all_cases():
         for ranks in (1, 2, 4, 8):
             for dp in (d for d in (1, 2, 4, 8) if d <= ranks):
                 for micro_batches in (1, 4):
-                    yield model, dp, ranks // dp, micro_batches
+                    yield model, dp, ranks // dp, micro_batches, ["dp"]
 
 
 def verify(heddle, case, mpi):
     """Runs one case; returns (equal, what was seen)."""
-    model, dp, tp, micro_batches = case
+    model, dp, tp, micro_batches, batch_axes = case
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
         config, plan, train = folder / "config.json", folder / "plan.json", folder / "train.yaml"
         config.write_text(json.dumps(MODELS[model]))
+        tensor = "megatron"
+        if batch_axes != ["dp"]:
+            edge = {"b": batch_axes} if batch_axes else {}
+            tensor = {"parameters": [{"match": "*", "split": {}}, {"match": "*mlp.*weight", "split": {"f": ["tp"]}}],
+                      "values": [{"match": "block.x", "split": edge}, {"match": "block.delta", "split": edge}]}
         plan.write_text(json.dumps({
-            "version": 1, "mesh": [["pp", 1], ["dp", dp], ["cp", 1], ["tp", tp]], "tensor": "megatron",
+            "version": 1, "mesh": [["pp", 1], ["dp", dp], ["cp", 1], ["tp", tp]], "tensor": tensor,
             "micro_batch": SEQUENCES // dp, "micro_batches": micro_batches}))
         train.write_text(f"sequence_length: 12\nglobal_batch: {SEQUENCES * micro_batches}\nprecision: [fp32]\n"
                          "optimizer: {type: sgd, lr: 0.1}\ndropout: {attention: 0, residual: 0, embedding: 0}\n"
@@ -93,12 +100,14 @@ def main():
     wide = [case for case in cases if case[1] * case[2] == 8]
     chosen = [(case, False) for case in cases[:arguments.threads]]
     chosen += [(case, True) for case in wide[:arguments.mpi]]
+    chosen += [(case, False) for case in OTHER_EDGES]
     failures = 0
-    for (model, dp, tp, micro_batches), mpi in chosen:
+    for case, mpi in chosen:
+        model, dp, tp, micro_batches, batch_axes = case
         begin = time.time()
-        equal, seen = verify(arguments.heddle, (model, dp, tp, micro_batches), mpi)
+        equal, seen = verify(arguments.heddle, case, mpi)
         failures += not equal
-        print(f"{'equal' if equal else 'NOT EQUAL'}  {model} dp={dp} tp={tp} m={micro_batches} "
+        print(f"{'equal' if equal else 'NOT EQUAL'}  {model} dp={dp} tp={tp} m={micro_batches} b over {batch_axes} "
               f"{'mpi' if mpi else 'threads'} [{time.time() - begin:.1f} s]: {seen}", flush=True)
     print(f"{len(chosen)} cases, {failures} not equal")
     sys.exit(bool(failures))

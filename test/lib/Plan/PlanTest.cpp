@@ -476,6 +476,10 @@ TEST(PlanCheck, RulesMustFitTheModel) {
   Plan block = planOf(mesh(1, 1, 1, 1), model);
   block.tensor.values.push_back({"blok.x", {}});
   EXPECT_THAT(checked(block, model, 1), HasSubstr("unknown segment \"blok\""));
+  block.tensor.values.back() = {"block.nonsense", {{"b", {"dp"}}}};
+  EXPECT_THAT(checked(block, model, 1),
+              HasSubstr("a layout of \"block.nonsense\" in tensor.values is "
+                        "not supported yet"));
   block.tensor.values.back() = {"block.x", {{"f", {"tp"}}}};
   EXPECT_THAT(checked(block, model, 1),
               HasSubstr("splits factor 'f' of value \"block.x\""));
@@ -496,7 +500,7 @@ TEST(PlanCheck, FactorsThatMayNotBePadded) {
   EXPECT_THAT(checked(plan, model, 1),
               HasSubstr("factor 'd' of size 30 cannot be cut"));
   Plan batch = planOf(mesh(1, 1, 1, 4), model);
-  batch.tensor.values.push_back({"block.q", {{"b", {"dp", "tp"}}}});
+  batch.tensor.values.push_back({"block.x", {{"b", {"dp", "tp"}}}});
   EXPECT_THAT(checked(batch, model, 1),
               HasSubstr("factor 'b' of size 1 cannot be cut"));
 }
