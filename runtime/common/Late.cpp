@@ -1,6 +1,6 @@
 #include "runtime/common/Late.h"
 
-#include <thread>
+#include <chrono>
 
 namespace heddle::runtime {
 
@@ -62,41 +62,29 @@ Progress Late::ready(Item &item) {
   return is ? Progress::Done : Progress::Pending;
 }
 
-bool Late::waitsForPeers(const Item &item) const {
-  return item.kind == Item::Collective && item.begun &&
-         Clock::now() - item.begunAt < kPatience;
-}
-
 Late::Step Late::step() {
-  int best = -1, waiting = -1;
+  if (random() % period == 0)
+    priority[random() % priority.size()] = random();
+  int best = -1;
   for (size_t s = 0; s < queues.size(); ++s) {
     if (queues[s].empty())
       continue;
-    Item &front = queues[s].front();
-    const Progress progress = ready(front);
+    const Progress progress = ready(queues[s].front());
     if (progress == Progress::Failed) {
       failure = HEDDLE_RT_PEER_FAILED;
       return Step::Failed;
     }
-    int &highest = progress == Progress::Done ? best : waiting;
-    if ((progress == Progress::Done || waitsForPeers(front)) &&
-        (highest < 0 || priority[s] > priority[size_t(highest)]))
-      highest = int(s);
+    if (progress == Progress::Done &&
+        (best < 0 || priority[s] > priority[size_t(best)]))
+      best = int(s);
   }
-  if (best < 0)
-    return Step::Stuck;
-  if (waiting >= 0 && priority[size_t(waiting)] > priority[size_t(best)])
-    return Step::Held;
-  if (random() % period == 0)
-    priority[random() % priority.size()] = random();
-  return run(best);
+  return best < 0 ? Step::Stuck : run(best);
 }
 
 Late::Step Late::run(int stream) {
   Item &front = queues[stream].front();
   if (front.kind == Item::Collective && !front.begun) {
     front.begun = true;
-    front.begunAt = Clock::now();
     for (const Item::Turn &turn : front.turns)
       ++turn.order->started;
     failure = front.run();
@@ -119,23 +107,21 @@ std::string Late::stuckOn() const {
 }
 
 heddle_rt_status Late::drain(int stream, double timeoutSeconds) {
-  Clock::time_point last = Clock::now();
+  using Time = std::chrono::steady_clock;
+  Time::time_point last = Time::now();
   while (!empty(stream)) {
     const uint64_t seen = waiter.version();
     switch (step()) {
     case Step::Moved:
-      last = Clock::now();
+      last = Time::now();
       continue;
     case Step::Failed:
       return failure;
-    case Step::Held:
-      std::this_thread::yield();
-      continue;
     case Step::Stuck:
       break;
     }
     waiter.idle(seen);
-    if (std::chrono::duration<double>(Clock::now() - last).count() >
+    if (std::chrono::duration<double>(Time::now() - last).count() >
         timeoutSeconds)
       return fail(HEDDLE_RT_PEER_FAILED,
                   "nothing moved for {} s while waiting in {}; the other ranks "

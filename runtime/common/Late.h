@@ -13,7 +13,6 @@
 
 #include "runtime/common/Status.h"
 
-#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -67,9 +66,6 @@ public:
   bool empty(int stream) const;
 
 private:
-  using Clock = std::chrono::steady_clock;
-  static constexpr std::chrono::milliseconds kPatience{2};
-
   struct Item {
     enum Kind { Work, Record, Wait, Collective } kind;
     std::function<heddle_rt_status()> run = {}; ///< Collective: begin
@@ -83,16 +79,10 @@ private:
     };
     std::vector<Turn> turns = {};
     bool begun = false;
-    Clock::time_point begunAt = {};
   };
-  /// Held: a stream of higher priority waits for its peers.
-  enum class Step { Moved, Held, Stuck, Failed };
+  enum class Step { Moved, Stuck, Failed };
 
   Progress ready(Item &item);
-  /// Whether a collective that has begun still keeps streams of lower priority
-  /// back. Without that each collective would let them catch up, and hide what
-  /// they do not wait for; for good, and two ranks might wait for each other.
-  bool waitsForPeers(const Item &item) const;
   Step step();
   Step run(int stream);
   std::string stuckOn() const;
