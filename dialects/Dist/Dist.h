@@ -40,6 +40,16 @@ inline constexpr llvm::StringLiteral kGlobalTypeName = "dist.global";
 /// The mesh, on the module.
 inline constexpr llvm::StringLiteral kMeshName = "dist.mesh";
 
+/// Name of the attribute of per-rank ops that says which part of a factor a
+/// rank has: a dictionary of `ShardAttr` by factor.
+inline constexpr llvm::StringLiteral kShardsName = "shards";
+
+/// Whether `attribute` is a dictionary of `ShardAttr`.
+bool isShards(mlir::Attribute attribute);
+
+/// The part of `factor` that `op` works on; null where that is the whole.
+ShardAttr getShard(mlir::Operation *op, llvm::StringRef factor);
+
 /// The layout in the encoding of a tensor type, or null.
 LayoutAttr getLayout(mlir::Type type);
 inline LayoutAttr getLayout(mlir::Value value) {

@@ -316,6 +316,22 @@ LayoutAttr::verifyEncoding(ArrayRef<int64_t> shape, Type,
 }
 
 //===----------------------------------------------------------------------===//
+// Shards
+//===----------------------------------------------------------------------===//
+
+bool heddle::dist::isShards(Attribute attribute) {
+  auto shards = dyn_cast_if_present<DictionaryAttr>(attribute);
+  return shards && llvm::all_of(shards, [](NamedAttribute entry) {
+           return isa<ShardAttr>(entry.getValue());
+         });
+}
+
+ShardAttr heddle::dist::getShard(Operation *op, StringRef factor) {
+  auto shards = op->getAttrOfType<DictionaryAttr>(kShardsName);
+  return shards ? shards.getAs<ShardAttr>(factor) : ShardAttr();
+}
+
+//===----------------------------------------------------------------------===//
 // Types
 //===----------------------------------------------------------------------===//
 

@@ -3,6 +3,7 @@
 
 include "dialects/Dist/DistDialect.td"
 include "mlir/IR/AttrTypeBase.td"
+include "mlir/IR/CommonAttrConstraints.td"
 include "mlir/IR/TensorEncoding.td"
 include "mlir/IR/EnumAttr.td"
 
@@ -88,8 +89,8 @@ def Dist_LayoutAttr : Dist_Attr<"Layout", "layout", [
 def Dist_ShardAttr : Dist_Attr<"Shard", "shard"> {
   let summary = "Which part of a factor a rank's operands hold";
   let description = [{
-    Per-rank ops that must know where their part of a factor begins carry this:
-    the part of a rank begins at (position of the rank in its group over `axes`)
+    Per-rank ops that must know where their part of a factor begins carry one per
+    factor (`shards`): the part of a rank begins at (position of the rank in its group over `axes`)
     x (local size); elements from `extent` on are padding.
 
     ```mlir
@@ -98,6 +99,13 @@ def Dist_ShardAttr : Dist_Attr<"Shard", "shard"> {
   }];
   let parameters = (ins "MeshAttr":$mesh, "::mlir::ArrayAttr":$axes, "int64_t":$extent);
   let assemblyFormat = "`<` $mesh `,` $axes `,` $extent `>`";
+}
+
+def Dist_ShardsAttr : DictionaryAttrBase<
+    CPred<"::heddle::dist::isShards($_self)">,
+    "the part that a rank holds, by factor"> {
+  let storageType = "::mlir::DictionaryAttr";
+  let returnType = "::mlir::DictionaryAttr";
 }
 
 #endif // HEDDLE_DIST_ATTRS

@@ -17,8 +17,9 @@ def Dist_FactorRuleOpInterface : OpInterface<"FactorRuleOpInterface"> {
     - `sum f g`, `max f`: reduced where missing in a result; a result without a
       summed factor that is split becomes partial;
     - `whole f`: may not be split;
-    - `position f`: the op must know which part of `f` it has (it then has an
-      attribute `shard` of type `#dist.shard` after partitioning);
+    - `position f g`: the op must know which part of `f` and of `g` it has (after
+      partitioning its attribute `shards` has a `#dist.shard` for each of them of
+      which a rank does not simply hold the whole);
     - `linear i j`: a partial sum in operand i passes to the results;
     - `additive`: all operands are partial over the same axes, or none is;
     - `...` stands for the same factors wherever it is written.
@@ -30,7 +31,8 @@ def Dist_FactorRuleOpInterface : OpInterface<"FactorRuleOpInterface"> {
     - (F3) a factor is cut by the same axes in every operand that has it;
     - (F4) no axis cuts two factors, and none that is `whole`;
     - (F5) an operand is partial only where the rule is linear or additive in it;
-    - (F6) each result has the layout that follows from the operands.
+    - (F6) each result has the layout that follows from the operands;
+    - (F7) `shards`, where the op has it, names factors with the mark `position`.
   }];
   let methods = [
     InterfaceMethod<"The rule as text.", "std::string", "getFactorRule">

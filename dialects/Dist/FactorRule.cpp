@@ -406,12 +406,26 @@ static LogicalResult verifySizes(Operation *op, const FactorRule &rule) {
   return success();
 }
 
+/// (F7): an op is told its part of what it asks for, and of nothing else.
+static LogicalResult verifyShards(Operation *op, const FactorRule &rule) {
+  auto shards = op->getAttrOfType<DictionaryAttr>(kShardsName);
+  for (NamedAttribute entry :
+       shards ? shards.getValue() : ArrayRef<NamedAttribute>())
+    if (llvm::none_of(rule.factors, [&](const FactorRule::Factor &factor) {
+          return factor.position && factor.name == entry.getName().getValue();
+        }))
+      return op->emitOpError()
+             << "has a shard of '" << entry.getName().getValue()
+             << "', which is no factor whose position it needs";
+  return success();
+}
+
 LogicalResult heddle::dist::verifyFactors(Operation *op) {
   std::string message;
   FailureOr<FactorRule> rule = readRuleOf(op, message);
   if (failed(rule)) // F1
     return op->emitOpError() << message;
-  if (failed(verifySizes(op, *rule)))
+  if (failed(verifySizes(op, *rule)) || failed(verifyShards(op, *rule)))
     return failure();
   SmallVector<LayoutAttr> operands;
   for (Type type : op->getOperandTypes())

@@ -121,7 +121,7 @@ Values EmbeddingOp::buildGradient(OpBuilder &builder,
                                   ArrayRef<Value> gradients) {
   return {Value(), EmbeddingGradOp::create(
                        builder, getLoc(), getTable().getType(), getIds(),
-                       gradients[0], getTable(), getShardAttr())};
+                       gradients[0], getTable(), getShardsAttr())};
 }
 
 FailureOr<std::pair<Value, Value>>
@@ -134,6 +134,6 @@ heddle::transformer::buildLossGradient(OpBuilder &builder, MeanCountedOp mean) {
   Value logits = pick.getInput();
   Value gradient = LossGradOp::create(
       builder, mean.getLoc(), logits.getType(), logits, loss.getMax(),
-      loss.getSum(), mean.getLabels(), mean.getCount(), pick.getShardAttr());
+      loss.getSum(), mean.getLabels(), mean.getCount(), pick.getShardsAttr());
   return std::pair(logits, gradient);
 }

@@ -269,9 +269,9 @@ def Transformer_AttentionOp : Transformer_AttentionBase<"attention",
     ```
   }];
   let arguments = !con((ins Transformer_Float:$query, Transformer_Float:$key, Transformer_Float:$value), positionArguments,
-                       (ins OptionalAttr<Dist_ShardAttr>:$shard));
+                       (ins OptionalAttr<Dist_ShardsAttr>:$shards));
   let results = (outs Transformer_Float:$result, Transformer_Float:$lse);
-  let assemblyFormat = "$query `,` $key `,` $value `,` $queryPositions `,` $keyPositions `,` $queryDocuments `,` $keyDocuments `scale` $scale (`window` $window^)? (`shard` $shard^)? attr-dict `:` functional-type(operands, results)";
+  let assemblyFormat = "$query `,` $key `,` $value `,` $queryPositions `,` $keyPositions `,` $queryDocuments `,` $keyDocuments `scale` $scale (`window` $window^)? (`shards` $shards^)? attr-dict `:` functional-type(operands, results)";
 }
 
 def Transformer_AttentionGradOp : Transformer_AttentionBase<"attention_grad",
@@ -344,9 +344,9 @@ def Transformer_EmbeddingOp : Transformer_RuleOp<"embedding",
     %e = transformer.embedding %tokens, %table : (tensor<4x32xi32>, tensor<251x64xf32>) -> tensor<4x32x64xf32>
     ```
   }];
-  let arguments = (ins Transformer_Integer:$ids, Transformer_Float:$table, OptionalAttr<Dist_ShardAttr>:$shard);
+  let arguments = (ins Transformer_Integer:$ids, Transformer_Float:$table, OptionalAttr<Dist_ShardsAttr>:$shards);
   let results = (outs Transformer_Float:$result);
-  let assemblyFormat = "$ids `,` $table (`shard` $shard^)? attr-dict `:` functional-type(operands, results)";
+  let assemblyFormat = "$ids `,` $table (`shards` $shards^)? attr-dict `:` functional-type(operands, results)";
 }
 
 def Transformer_EmbeddingGradOp : Transformer_RuleOp<"embedding_grad",
@@ -360,9 +360,9 @@ def Transformer_EmbeddingGradOp : Transformer_RuleOp<"embedding_grad",
     ```
   }];
   let arguments = (ins Transformer_Integer:$ids, Transformer_Float:$resultGradient,
-                       Transformer_Float:$like, OptionalAttr<Dist_ShardAttr>:$shard);
+                       Transformer_Float:$like, OptionalAttr<Dist_ShardsAttr>:$shards);
   let results = (outs Transformer_Float:$result);
-  let assemblyFormat = "$ids `,` $resultGradient `,` $like (`shard` $shard^)? attr-dict `:` functional-type(operands, results)";
+  let assemblyFormat = "$ids `,` $resultGradient `,` $like (`shards` $shards^)? attr-dict `:` functional-type(operands, results)";
 }
 
 def Transformer_RowMaxOp : Transformer_RuleOp<"row_max", "... v -> ...; max v; position v"> {
@@ -372,9 +372,9 @@ def Transformer_RowMaxOp : Transformer_RuleOp<"row_max", "... v -> ...; max v; p
     %max = transformer.row_max %logits : (tensor<4x32x251xf32>) -> tensor<4x32xf32>
     ```
   }];
-  let arguments = (ins Transformer_Float:$input, OptionalAttr<Dist_ShardAttr>:$shard);
+  let arguments = (ins Transformer_Float:$input, OptionalAttr<Dist_ShardsAttr>:$shards);
   let results = (outs Transformer_Float:$result);
-  let assemblyFormat = "$input (`shard` $shard^)? attr-dict `:` functional-type(operands, results)";
+  let assemblyFormat = "$input (`shards` $shards^)? attr-dict `:` functional-type(operands, results)";
 }
 
 def Transformer_RowSumExpOp : Transformer_RuleOp<"row_sum_exp", "... v, ... -> ...; sum v; position v"> {
@@ -384,9 +384,9 @@ def Transformer_RowSumExpOp : Transformer_RuleOp<"row_sum_exp", "... v, ... -> .
     %sum = transformer.row_sum_exp %logits, %max : (tensor<4x32x251xf32>, tensor<4x32xf32>) -> tensor<4x32xf32>
     ```
   }];
-  let arguments = (ins Transformer_Float:$input, Transformer_Float:$max, OptionalAttr<Dist_ShardAttr>:$shard);
+  let arguments = (ins Transformer_Float:$input, Transformer_Float:$max, OptionalAttr<Dist_ShardsAttr>:$shards);
   let results = (outs Transformer_Float:$result);
-  let assemblyFormat = "$input `,` $max (`shard` $shard^)? attr-dict `:` functional-type(operands, results)";
+  let assemblyFormat = "$input `,` $max (`shards` $shards^)? attr-dict `:` functional-type(operands, results)";
 }
 
 def Transformer_PickOp : Transformer_RuleOp<"pick", "... v, ... -> ...; sum v; position v; linear 0"> {
@@ -396,9 +396,9 @@ def Transformer_PickOp : Transformer_RuleOp<"pick", "... v, ... -> ...; sum v; p
     %picked = transformer.pick %logits, %labels : (tensor<4x32x251xf32>, tensor<4x32xi32>) -> tensor<4x32xf32>
     ```
   }];
-  let arguments = (ins Transformer_Float:$input, Transformer_Integer:$labels, OptionalAttr<Dist_ShardAttr>:$shard);
+  let arguments = (ins Transformer_Float:$input, Transformer_Integer:$labels, OptionalAttr<Dist_ShardsAttr>:$shards);
   let results = (outs Transformer_Float:$result);
-  let assemblyFormat = "$input `,` $labels (`shard` $shard^)? attr-dict `:` functional-type(operands, results)";
+  let assemblyFormat = "$input `,` $labels (`shards` $shards^)? attr-dict `:` functional-type(operands, results)";
 }
 
 def Transformer_TokenLossOp : Transformer_RuleOp<"token_loss", "..., ..., ... -> ..."> {
@@ -451,9 +451,9 @@ def Transformer_LossGradOp : Transformer_RuleOp<"loss_grad",
     ```
   }];
   let arguments = (ins Transformer_Float:$logits, Transformer_Float:$max, Transformer_Float:$sum,
-                       Transformer_Integer:$labels, Transformer_Count:$count, OptionalAttr<Dist_ShardAttr>:$shard);
+                       Transformer_Integer:$labels, Transformer_Count:$count, OptionalAttr<Dist_ShardsAttr>:$shards);
   let results = (outs Transformer_Float:$result);
-  let assemblyFormat = "$logits `,` $max `,` $sum `,` $labels `,` $count (`shard` $shard^)? attr-dict `:` functional-type(operands, results)";
+  let assemblyFormat = "$logits `,` $max `,` $sum `,` $labels `,` $count (`shards` $shards^)? attr-dict `:` functional-type(operands, results)";
 }
 
 #endif // HEDDLE_TRANSFORMER_MATH_OPS

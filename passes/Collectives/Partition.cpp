@@ -41,15 +41,16 @@ static Type localType(Type type) {
 // Shards
 //===----------------------------------------------------------------------===//
 
-/// An op that must know its position says which part of the factor it has,
-/// where that is not simply the whole of it.
-static LogicalResult setShard(Operation *op) {
+/// An op that must know its position says which part of each such factor it
+/// has, where that is not simply the whole of it.
+static LogicalResult setShards(Operation *op) {
   auto interface = dyn_cast<dist::FactorRuleOpInterface>(op);
   if (!interface)
     return success();
   FailureOr<dist::FactorRule> rule = dist::getFactorRule(op);
   if (failed(rule))
     return op->emitOpError() << "has a factor rule that does not fit its types";
+  NamedAttrList shards;
   for (auto [operand, factors] : llvm::enumerate(rule->operands))
     for (auto [dim, factor] : llvm::enumerate(factors)) {
       auto type = cast<RankedTensorType>(op->getOperand(operand).getType());
@@ -60,10 +61,13 @@ static LogicalResult setShard(Operation *op) {
                    layout.getStoredSize(dim, type.getDimSize(dim)) ==
                        type.getDimSize(dim);
       if (!whole)
-        op->setAttr("shard", dist::ShardAttr::get(
-                                 op->getContext(), layout.getMesh(),
-                                 layout.getAxes(dim), type.getDimSize(dim)));
+        shards.set(rule->factors[factor].name,
+                   dist::ShardAttr::get(op->getContext(), layout.getMesh(),
+                                        layout.getAxes(dim),
+                                        type.getDimSize(dim)));
     }
+  if (!shards.empty())
+    op->setAttr(dist::kShardsName, shards.getDictionary(op->getContext()));
   return success();
 }
 
@@ -127,8 +131,8 @@ struct PartitionPass : impl::PartitionPassBase<PartitionPass> {
         reshards.push_back(
             {reshard, cast<RankedTensorType>(reshard.getInput().getType()),
              cast<RankedTensorType>(reshard.getType())});
-      return failed(setShard(op)) ? WalkResult::interrupt()
-                                  : WalkResult::advance();
+      return failed(setShards(op)) ? WalkResult::interrupt()
+                                   : WalkResult::advance();
     });
     if (walked.wasInterrupted())
       return failure();

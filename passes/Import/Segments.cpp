@@ -36,7 +36,7 @@ void buildEmbedding(ModuleOp module, const ModelConfig &config,
   auto rows = [&](StringRef name, Value ids, StringRef table) -> Value {
     b.in(table);
     return b.create<EmbeddingOp>({name.str()}, type, ids, b.get(table),
-                                 dist::ShardAttr());
+                                 DictionaryAttr());
   };
   Value x = rows("x", tokens, "embed");
   Value delta;
@@ -203,7 +203,7 @@ static Value loss(SegmentBuilder &b, Value logits) {
   int64_t n = b.shape.sequences, s = b.shape.sequenceLength;
   RankedTensorType rows = b.floats({n, s});
   Value labels = b.get("labels");
-  dist::ShardAttr whole;
+  DictionaryAttr whole;
   Value max = b.create<RowMaxOp>({"max"}, rows, logits, whole);
   Value sum = b.create<RowSumExpOp>({"sum"}, rows, logits, max, whole);
   Value picked = b.create<PickOp>({"picked"}, rows, logits, labels, whole);

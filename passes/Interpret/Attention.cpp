@@ -144,10 +144,10 @@ static void attend(AttentionOp op, Frame &frame, Tensor &result, Tensor &lse) {
   Real scale = static_cast<Real>(op.getScale().convertToDouble());
   std::vector<Real> scores(heads.keys);
   int64_t counted = heads.perGroup; // the others are padding and stay zero
-  if (std::optional<heddle::dist::ShardAttr> shard = op.getShard())
-    counted = shard->getExtent() -
-              heads.perGroup * shard->getMesh().getGroupIndex(frame.rank.number,
-                                                              shard->getAxes());
+  if (heddle::dist::ShardAttr shard = heddle::dist::getShard(op, "r"))
+    counted = shard.getExtent() -
+              heads.perGroup * shard.getMesh().getGroupIndex(frame.rank.number,
+                                                             shard.getAxes());
   heads.forEachQuery([&](int64_t b, int64_t s, int64_t g, int64_t r) {
     if (r >= counted)
       return;

@@ -13,14 +13,13 @@ namespace {
 /// The part of a factor that a rank holds: elements `first` to `first + size`
 /// of `extent`; those from `extent` on are padding.
 struct Part {
-  Part(std::optional<heddle::dist::ShardAttr> shard, int64_t size, Frame &frame)
+  Part(heddle::dist::ShardAttr shard, int64_t size, Frame &frame)
       : size(size), extent(size) {
     if (!shard)
       return;
-    first =
-        shard->getMesh().getGroupIndex(frame.rank.number, shard->getAxes()) *
-        size;
-    extent = shard->getExtent();
+    first = shard.getMesh().getGroupIndex(frame.rank.number, shard.getAxes()) *
+            size;
+    extent = shard.getExtent();
   }
 
   /// Number of elements that are not padding.
@@ -52,7 +51,7 @@ static LogicalResult checkIds(Operation *op, const Tensor &ids,
 
 static LogicalResult evaluate(EmbeddingOp op, Frame &frame) {
   const Tensor &ids = frame.get(op.getIds()), &table = frame.get(op.getTable());
-  Part part(op.getShard(), table.shape[0], frame);
+  Part part(heddle::dist::getShard(op, "v"), table.shape[0], frame);
   if (failed(checkIds(op, ids, part, false, frame)))
     return failure();
   Tensor result = Tensor::zeros(op.getResult().getType());
@@ -69,7 +68,7 @@ static LogicalResult evaluate(EmbeddingGradOp op, Frame &frame) {
   const Tensor &ids = frame.get(op.getIds()),
                &dy = frame.get(op.getResultGradient());
   Tensor result = Tensor::zeros(op.getResult().getType());
-  Part part(op.getShard(), result.shape[0], frame);
+  Part part(heddle::dist::getShard(op, "v"), result.shape[0], frame);
   if (failed(checkIds(op, ids, part, false, frame)))
     return failure();
   int64_t width = result.shape[1];
@@ -90,7 +89,7 @@ static LogicalResult evaluate(EmbeddingGradOp op, Frame &frame) {
 
 static LogicalResult evaluate(RowMaxOp op, Frame &frame) {
   const Tensor &x = frame.get(op.getInput());
-  Part part(op.getShard(), x.shape.back(), frame);
+  Part part(heddle::dist::getShard(op, "v"), x.shape.back(), frame);
   Tensor result = Tensor::zeros(op.getResult().getType());
   for (auto [row, largest] : llvm::enumerate(result.floats)) {
     largest = -std::numeric_limits<double>::infinity();
@@ -103,7 +102,7 @@ static LogicalResult evaluate(RowMaxOp op, Frame &frame) {
 
 static LogicalResult evaluate(RowSumExpOp op, Frame &frame) {
   const Tensor &x = frame.get(op.getInput()), &max = frame.get(op.getMax());
-  Part part(op.getShard(), x.shape.back(), frame);
+  Part part(heddle::dist::getShard(op, "v"), x.shape.back(), frame);
   Tensor result = Tensor::zeros(op.getResult().getType());
   inArithmeticOf(frame.getReading(op.getResult()), [&](auto zero) {
     using Real = decltype(zero);
@@ -122,7 +121,7 @@ static LogicalResult evaluate(RowSumExpOp op, Frame &frame) {
 static LogicalResult evaluate(PickOp op, Frame &frame) {
   const Tensor &x = frame.get(op.getInput()),
                &labels = frame.get(op.getLabels());
-  Part part(op.getShard(), x.shape.back(), frame);
+  Part part(heddle::dist::getShard(op, "v"), x.shape.back(), frame);
   if (failed(checkIds(op, labels, part, true, frame)))
     return failure();
   Tensor result = Tensor::zeros(op.getResult().getType());
@@ -177,7 +176,7 @@ static LogicalResult evaluate(LossGradOp op, Frame &frame) {
                &sum = frame.get(op.getSum()),
                &labels = frame.get(op.getLabels());
   int64_t count = frame.get(op.getCount()).integers[0];
-  Part part(op.getShard(), x.shape.back(), frame);
+  Part part(heddle::dist::getShard(op, "v"), x.shape.back(), frame);
   if (failed(checkIds(op, labels, part, true, frame)))
     return failure();
   Tensor result = Tensor::zeros(op.getResult().getType());

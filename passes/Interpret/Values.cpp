@@ -157,8 +157,9 @@ heddle::interpret::getBatchShape(const Machine &machine) {
 FailureOr<int64_t> heddle::interpret::getVocabulary(ModuleOp module) {
   int64_t vocabulary = 0;
   module.walk([&](transformer::PickOp op) {
-    vocabulary = op.getShard() ? op.getShard()->getExtent()
-                               : op.getInput().getType().getShape().back();
+    dist::ShardAttr shard = dist::getShard(op, "v");
+    vocabulary =
+        shard ? shard.getExtent() : op.getInput().getType().getShape().back();
   });
   if (!vocabulary)
     return module.emitOpError() << "has no transformer.pick, so no vocabulary";

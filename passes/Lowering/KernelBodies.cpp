@@ -193,9 +193,16 @@ static Values layerNormGrad(ArrayRef<Scalar> v, BodyBuilder &body) {
   return {rstd * (g - inverse * first - normal * (inverse * second))};
 }
 
+dist::ShardAttr lowering::getColumnShard(Operation *op) {
+  FailureOr<dist::FactorRule> rule = dist::getFactorRule(op);
+  if (failed(rule) || rule->operands.empty() || rule->operands[0].empty())
+    return {};
+  return dist::getShard(op, rule->factors[rule->operands[0].back()].name);
+}
+
 /// Whether this column is one of the factor, not padding; null where all are.
 static Value insideFactor(Operation *op, BodyBuilder &body) {
-  auto shard = op->getAttrOfType<dist::ShardAttr>("shard");
+  dist::ShardAttr shard = getColumnShard(op);
   if (!shard || shard.getMesh().getGroupSize(shard.getAxes()) * body.columns <=
                     shard.getExtent())
     return {};

@@ -26,6 +26,10 @@ struct KernelForm {
 /// The form of an op that kernels can hold, or nothing.
 std::optional<KernelForm> getKernelForm(mlir::Operation *op);
 
+/// The part of its columns' factor that `op` works on; null where that is the
+/// whole.
+dist::ShardAttr getColumnShard(mlir::Operation *op);
+
 class BlockLowering;
 
 /// A kernel and its launch, but for the body.

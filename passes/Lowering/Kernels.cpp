@@ -80,6 +80,13 @@ static std::optional<Space> spaceOf(ArrayRef<Operation *> ops) {
   return space;
 }
 
+/// Whether an op must know the numbers of its columns.
+static bool needsColumn(Operation *op) {
+  using namespace transformer;
+  return isa<PickOp, LossGradOp>(op) ||
+         (isa<RowMaxOp, RowSumExpOp>(op) && getColumnShard(op));
+}
+
 bool lowering::canJoin(ArrayRef<Operation *> open, Operation *op) {
   std::optional<KernelForm> form = getKernelForm(op);
   if (!form || form->reducesAll || getKernelForm(open.front())->reducesAll)
@@ -95,9 +102,9 @@ bool lowering::canJoin(ArrayRef<Operation *> open, Operation *op) {
         getKernelForm(maker)->results.size())
       return false;
   }
-  Attribute shard = op->getAttr("shard");
   for (Operation *other : open)
-    if (shard && other->getAttr("shard") && other->getAttr("shard") != shard)
+    if (needsColumn(op) && needsColumn(other) &&
+        getColumnShard(other) != getColumnShard(op))
       return false;
   std::optional<Space> space = spaceOf(open);
   return uses && space && joinSpaces(*space, *form, op).has_value();
@@ -194,8 +201,7 @@ public:
   /// Whether some op must know the numbers of its columns.
   void needColumns(dist::ShardAttr shard) {
     columns = true;
-    if (shard)
-      this->shard = shard;
+    this->shard = shard;
   }
 
   using Body =
@@ -334,12 +340,6 @@ static std::string nameOf(ArrayRef<Operation *> ops) {
   return name;
 }
 
-static bool needsColumn(Operation *op) {
-  using namespace transformer;
-  return isa<PickOp, LossGradOp>(op) ||
-         (isa<RowMaxOp, RowSumExpOp>(op) && op->hasAttr("shard"));
-}
-
 static Role roleOf(const KernelForm &form, Value value, Role own,
                    const Space &space) {
   return form.flexible ? flexibleRole(value, space).value_or(own) : own;
@@ -366,7 +366,7 @@ static LogicalResult launchRows(BlockLowering &lowering,
       made.insert(value);
     }
     if (needsColumn(op)) {
-      group.needColumns(op->getAttrOfType<dist::ShardAttr>("shard"));
+      group.needColumns(getColumnShard(op));
       onlyElements = false;
     }
   }

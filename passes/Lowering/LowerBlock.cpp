@@ -296,7 +296,7 @@ static int64_t rowsOf(Value table) {
 
 LogicalResult BlockLowering::lowerEmbedding(EmbeddingOp op) {
   Value first =
-      beginOfShard(op.getLoc(), op.getShardAttr(), rowsOf(op.getTable()));
+      beginOfShard(op.getLoc(), dist::getShard(op, "v"), rowsOf(op.getTable()));
   gatherRows(op.getLoc(), labelOf(op), placeOf(op.getTable()),
              placeOf(op.getIds()), first, placeOf(op.getResult()));
   finishSum(op, op.getResult());
@@ -307,7 +307,7 @@ LogicalResult BlockLowering::lowerEmbeddingGrad(EmbeddingGradOp op) {
   int64_t rows = rowsOf(op.getLike());
   int64_t tokens =
       cast<RankedTensorType>(op.getIds().getType()).getNumElements();
-  Value first = beginOfShard(op.getLoc(), op.getShardAttr(), rows);
+  Value first = beginOfShard(op.getLoc(), dist::getShard(op, "v"), rows);
   Value sorted = makeBuffer(
       "sorted_ids", "tokens by row, for segment_sum",
       RankedTensorType::get({tokens * 4}, builder.getI32Type()), "workspace");

@@ -158,7 +158,7 @@ void BlockLowering::makePartial(Operation *op, ArrayAttr axes) {
 
 /// Query heads that are padding give zero.
 void BlockLowering::maskPaddedHeads(transformer::AttentionOp op) {
-  dist::ShardAttr shard = op.getShardAttr();
+  dist::ShardAttr shard = dist::getShard(op, "r");
   ArrayRef<int64_t> shape = shapeOf(op.getResult());
   int64_t heads = shape[3], size = shape[4];
   if (!shard || shard.getMesh().getGroupSize(shard.getAxes()) * heads <=

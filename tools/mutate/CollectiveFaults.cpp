@@ -60,8 +60,9 @@ public:
     module.walk([&](Operation *op) {
       if (isCollective(op))
         findIn(op);
-      if (op->hasAttr("shard"))
-        findShard(op);
+      if (auto shards = op->getAttrOfType<DictionaryAttr>(dist::kShardsName))
+        for (NamedAttribute entry : shards)
+          findShard(op, shards, entry);
     });
     return std::move(faults);
   }
@@ -171,12 +172,19 @@ private:
     again->setOperand(0, op->getResult(0));
   }
 
-  void findShard(Operation *op) {
-    auto shard = op->getAttrOfType<dist::ShardAttr>("shard");
+  void findShard(Operation *op, DictionaryAttr shards, NamedAttribute entry) {
+    auto shard = cast<dist::ShardAttr>(entry.getValue());
     dist::MeshAttr mesh = shard.getMesh();
     int64_t ranks = mesh.getGroupSize(shard.getAxes());
-    auto set = [op](dist::ShardAttr to) {
-      return [op, to] { op->setAttr("shard", to); };
+    auto set = [op, shards, entry](dist::ShardAttr to) {
+      return [op, shards, entry, to] {
+        NamedAttrList changed(shards);
+        if (to)
+          changed.set(entry.getName(), to);
+        else
+          changed.erase(entry.getName());
+        op->setAttr(dist::kShardsName, changed.getDictionary(op->getContext()));
+      };
     };
     auto make = [&](ArrayAttr axes, int64_t extent) {
       return dist::ShardAttr::get(op->getContext(), mesh, axes, extent);
@@ -203,7 +211,7 @@ private:
         shifts       ? kShift
         : ranks == 1 ? "the group has one rank"
                      : "",
-        [op] { op->removeAttr("shard"); });
+        set({}));
   }
 
   std::vector<Fault> faults;

@@ -191,3 +191,13 @@ func.func @factor_f1_dynamic(%x: tensor<?xf32>) -> tensor<?xf32> {
   %0 = transformer.add %x, %x : (tensor<?xf32>, tensor<?xf32>) -> tensor<?xf32>
   return %0 : tensor<?xf32>
 }
+
+// -----
+
+// F7: an op is told its part of what it asks for.
+#m = #dist.mesh<["tp" = 2]>
+func.func @f7(%ids: tensor<4x32xi32>, %table: tensor<8x16xf32>) {
+  // expected-error @below {{has a shard of 'd', which is no factor whose position it needs}}
+  %0 = transformer.embedding %ids, %table shards {d = #dist.shard<#m, ["tp"], 32>} : (tensor<4x32xi32>, tensor<8x16xf32>) -> tensor<4x32x16xf32>
+  return
+}

@@ -267,44 +267,44 @@ func.func @activation_relu(%h: tensor<4x32x96xf32>) {
 #pod = #dist.mesh<["dp" = 2, "tp" = 4]>
 
 // CHECK-LABEL: func.func @embedding_of_a_part(
-// CHECK-NEXT:    {{.*}} = transformer.embedding {{%[^ ,:)]+}}, {{%[^ ,:)]+}} shard <#mesh, ["tp"], 251> : (tensor<4x32xi32>, tensor<251x64xf32>) -> tensor<4x32x64xf32>
+// CHECK-NEXT:    {{.*}} = transformer.embedding {{%[^ ,:)]+}}, {{%[^ ,:)]+}} shards {v = #dist.shard<#mesh, ["tp"], 251>} : (tensor<4x32xi32>, tensor<251x64xf32>) -> tensor<4x32x64xf32>
 func.func @embedding_of_a_part(%tokens: tensor<4x32xi32>, %table: tensor<251x64xf32>) {
-  %e = transformer.embedding %tokens, %table shard <#pod, ["tp"], 251> : (tensor<4x32xi32>, tensor<251x64xf32>) -> tensor<4x32x64xf32>
+  %e = transformer.embedding %tokens, %table shards {v = #dist.shard<#pod, ["tp"], 251>} : (tensor<4x32xi32>, tensor<251x64xf32>) -> tensor<4x32x64xf32>
   return
 }
 
 // CHECK-LABEL: func.func @embedding_grad_of_a_part(
-// CHECK-NEXT:    {{.*}} = transformer.embedding_grad {{%[^ ,:)]+}}, {{%[^ ,:)]+}}, {{%[^ ,:)]+}} shard <#mesh, ["tp"], 251> : (tensor<4x32xi32>, tensor<4x32x64xf32>, tensor<251x64xf32>) -> tensor<251x64xf32>
+// CHECK-NEXT:    {{.*}} = transformer.embedding_grad {{%[^ ,:)]+}}, {{%[^ ,:)]+}}, {{%[^ ,:)]+}} shards {v = #dist.shard<#mesh, ["tp"], 251>} : (tensor<4x32xi32>, tensor<4x32x64xf32>, tensor<251x64xf32>) -> tensor<251x64xf32>
 func.func @embedding_grad_of_a_part(%tokens: tensor<4x32xi32>, %d_e: tensor<4x32x64xf32>, %table: tensor<251x64xf32>) {
-  %d_table = transformer.embedding_grad %tokens, %d_e, %table shard <#pod, ["tp"], 251> : (tensor<4x32xi32>, tensor<4x32x64xf32>, tensor<251x64xf32>) -> tensor<251x64xf32>
+  %d_table = transformer.embedding_grad %tokens, %d_e, %table shards {v = #dist.shard<#pod, ["tp"], 251>} : (tensor<4x32xi32>, tensor<4x32x64xf32>, tensor<251x64xf32>) -> tensor<251x64xf32>
   return
 }
 
 // CHECK-LABEL: func.func @row_max_of_a_part(
-// CHECK-NEXT:    {{.*}} = transformer.row_max {{%[^ ,:)]+}} shard <#mesh, ["tp"], 251> : (tensor<4x32x251xf32>) -> tensor<4x32xf32>
+// CHECK-NEXT:    {{.*}} = transformer.row_max {{%[^ ,:)]+}} shards {v = #dist.shard<#mesh, ["tp"], 251>} : (tensor<4x32x251xf32>) -> tensor<4x32xf32>
 func.func @row_max_of_a_part(%logits: tensor<4x32x251xf32>) {
-  %max = transformer.row_max %logits shard <#pod, ["tp"], 251> : (tensor<4x32x251xf32>) -> tensor<4x32xf32>
+  %max = transformer.row_max %logits shards {v = #dist.shard<#pod, ["tp"], 251>} : (tensor<4x32x251xf32>) -> tensor<4x32xf32>
   return
 }
 
 // CHECK-LABEL: func.func @row_sum_exp_of_a_part(
-// CHECK-NEXT:    {{.*}} = transformer.row_sum_exp {{%[^ ,:)]+}}, {{%[^ ,:)]+}} shard <#mesh, ["tp"], 251> : (tensor<4x32x251xf32>, tensor<4x32xf32>) -> tensor<4x32xf32>
+// CHECK-NEXT:    {{.*}} = transformer.row_sum_exp {{%[^ ,:)]+}}, {{%[^ ,:)]+}} shards {v = #dist.shard<#mesh, ["tp"], 251>} : (tensor<4x32x251xf32>, tensor<4x32xf32>) -> tensor<4x32xf32>
 func.func @row_sum_exp_of_a_part(%logits: tensor<4x32x251xf32>, %max: tensor<4x32xf32>) {
-  %sum = transformer.row_sum_exp %logits, %max shard <#pod, ["tp"], 251> : (tensor<4x32x251xf32>, tensor<4x32xf32>) -> tensor<4x32xf32>
+  %sum = transformer.row_sum_exp %logits, %max shards {v = #dist.shard<#pod, ["tp"], 251>} : (tensor<4x32x251xf32>, tensor<4x32xf32>) -> tensor<4x32xf32>
   return
 }
 
 // CHECK-LABEL: func.func @pick_of_a_part(
-// CHECK-NEXT:    {{.*}} = transformer.pick {{%[^ ,:)]+}}, {{%[^ ,:)]+}} shard <#mesh, ["tp"], 251> : (tensor<4x32x251xf32>, tensor<4x32xi32>) -> tensor<4x32xf32>
+// CHECK-NEXT:    {{.*}} = transformer.pick {{%[^ ,:)]+}}, {{%[^ ,:)]+}} shards {v = #dist.shard<#mesh, ["tp"], 251>} : (tensor<4x32x251xf32>, tensor<4x32xi32>) -> tensor<4x32xf32>
 func.func @pick_of_a_part(%logits: tensor<4x32x251xf32>, %labels: tensor<4x32xi32>) {
-  %picked = transformer.pick %logits, %labels shard <#pod, ["tp"], 251> : (tensor<4x32x251xf32>, tensor<4x32xi32>) -> tensor<4x32xf32>
+  %picked = transformer.pick %logits, %labels shards {v = #dist.shard<#pod, ["tp"], 251>} : (tensor<4x32x251xf32>, tensor<4x32xi32>) -> tensor<4x32xf32>
   return
 }
 
 // CHECK-LABEL: func.func @loss_grad_of_a_part(
-// CHECK-NEXT:    {{.*}} = transformer.loss_grad {{%[^ ,:)]+}}, {{%[^ ,:)]+}}, {{%[^ ,:)]+}}, {{%[^ ,:)]+}}, {{%[^ ,:)]+}} shard <#mesh, ["tp"], 251> : (tensor<4x32x251xf32>, tensor<4x32xf32>, tensor<4x32xf32>, tensor<4x32xi32>, tensor<i64>) -> tensor<4x32x251xf32>
+// CHECK-NEXT:    {{.*}} = transformer.loss_grad {{%[^ ,:)]+}}, {{%[^ ,:)]+}}, {{%[^ ,:)]+}}, {{%[^ ,:)]+}}, {{%[^ ,:)]+}} shards {v = #dist.shard<#mesh, ["tp"], 251>} : (tensor<4x32x251xf32>, tensor<4x32xf32>, tensor<4x32xf32>, tensor<4x32xi32>, tensor<i64>) -> tensor<4x32x251xf32>
 func.func @loss_grad_of_a_part(%logits: tensor<4x32x251xf32>, %max: tensor<4x32xf32>, %sum: tensor<4x32xf32>, %labels: tensor<4x32xi32>, %count: tensor<i64>) {
-  %d_logits = transformer.loss_grad %logits, %max, %sum, %labels, %count shard <#pod, ["tp"], 251> : (tensor<4x32x251xf32>, tensor<4x32xf32>, tensor<4x32xf32>, tensor<4x32xi32>, tensor<i64>) -> tensor<4x32x251xf32>
+  %d_logits = transformer.loss_grad %logits, %max, %sum, %labels, %count shards {v = #dist.shard<#pod, ["tp"], 251>} : (tensor<4x32x251xf32>, tensor<4x32xf32>, tensor<4x32xf32>, tensor<4x32xi32>, tensor<i64>) -> tensor<4x32x251xf32>
   return
 }
 

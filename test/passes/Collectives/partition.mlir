@@ -64,7 +64,7 @@ func.func @local(%part: tensor<8x64xf32>) -> tensor<8x64xf32> {
 //
 // CHECK-LABEL: func.func @embedding(
 // CHECK-SAME:    tensor<64x8xf32> {dist.global = tensor<255x8xf32>
-// CHECK-NEXT:    %[[X:.*]] = transformer.embedding {{.*}} shard <#{{.*}}, ["tp"], 255> {{.*}} -> tensor<4x32x8xf32>
+// CHECK-NEXT:    %[[X:.*]] = transformer.embedding {{.*}} shards {v = #dist.shard<#{{.*}}, ["tp"], 255>} {{.*}} -> tensor<4x32x8xf32>
 // CHECK-NEXT:    dist.all_reduce %[[X]] sum
 #pod = #dist.mesh<["tp" = 4]>
 #ids = #dist.layout<#pod, [{}, {}]>

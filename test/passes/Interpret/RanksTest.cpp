@@ -399,7 +399,7 @@ TEST_F(RanksTest, SplitVocabularyEqualsTheWhole) {
       run(parse(vocabularyText("7", "", "", false)), arguments);
   std::vector<Tensor> split =
       run(parseRanks(vocabularyText(
-              "3", " shard <#mesh, [\"b\"], 7>",
+              "3", " shards {v = #dist.shard<#mesh, [\"b\"], 7>}",
               " {dist.layout = #dist.layout<#mesh, [{\"b\"} padded 9, {}]>, "
               "dist.global = tensor<7x3xf32>}",
               true)),
