@@ -3,6 +3,8 @@
 
 #include "runtime/host/Transport.h"
 
+#include "runtime/common/Ending.h"
+
 #include <mpi.h>
 
 #include <climits>
@@ -128,7 +130,9 @@ public:
   void abort(int exitCode, const std::string &why) override {
     std::fprintf(stderr, "rank %d: %s\n", self, why.c_str());
     std::fflush(nullptr);
-    MPI_Abort(MPI_COMM_WORLD, exitCode ? exitCode : 1);
+    const int code = exitCode ? exitCode : 1;
+    runtime::recordEnding(code);
+    MPI_Abort(MPI_COMM_WORLD, code);
   }
   heddle_rt_status alive() const override { return HEDDLE_RT_OK; }
   void leave() override {

@@ -1,5 +1,6 @@
 #include "heddle/Runtime/Train.h"
 
+#include "runtime/common/Ending.h"
 #include "runtime/common/Status.h"
 #include "runtime/host/RunRanks.h"
 #include "runtime/train/Trainer.h"
@@ -7,7 +8,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <cstdlib>
 #include <memory>
 #include <string>
 
@@ -31,17 +31,14 @@ int exitCodeOf(heddle_rt_status status) {
 
 /// Whether this process speaks for all: under a launcher, every one of them
 /// sees the same bad option.
-bool isSpeaker() {
-  for (const char *name :
-       {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID"})
-    if (const char *rank = std::getenv(name))
-      return std::string(rank) == "0";
-  return true;
-}
+bool isSpeaker() { return runtime::launchedRank().value_or(0) == 0; }
 
+/// Ends with the message. It is left for who started the ranks where it is not
+/// told: a launcher may end the speaker before its turn.
 int refuse(const std::string &message) {
   if (isSpeaker())
     fmt::print(stderr, "error: {}\n", message);
+  runtime::recordEnding(2, isSpeaker() ? "" : message);
   return 2;
 }
 
@@ -181,6 +178,8 @@ int heddle_train_main(int argc, char **argv) {
   prepared.job.options = *options;
   if (auto ok = prepare(prepared); !ok)
     return refuse(ok.message());
-  return options->threads && !options->dry ? runThreads(prepared.job)
-                                           : runProcess(prepared.job);
+  const int code = options->threads && !options->dry ? runThreads(prepared.job)
+                                                     : runProcess(prepared.job);
+  runtime::recordEnding(code);
+  return code;
 }

@@ -3,6 +3,8 @@
 
 #include "CollectiveCases.h"
 
+#include "runtime/common/Ending.h"
+
 #include <cstdio>
 #include <cstring>
 
@@ -23,5 +25,7 @@ int main(int count, char **arguments) {
   status = heddle_rt_finalize(context);
   if (status == HEDDLE_RT_OK && rank == 0)
     std::printf("conformance holds on %d ranks\n", size);
-  return status != HEDDLE_RT_OK;
+  const int code = status != HEDDLE_RT_OK;
+  heddle::runtime::recordEnding(code);
+  return code;
 }

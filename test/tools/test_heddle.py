@@ -4,6 +4,7 @@ import json
 import math
 import os
 import pathlib
+import shutil
 import struct
 import subprocess
 import sys
@@ -160,6 +161,31 @@ class CompileAndRun(HeddleTest):
         for how in (["--threads"], []):
             done = self.heddle("run", self.out, "--data", bad, "--steps", "1", *how, code=2)
             self.assertIn("token 122", done.stderr)
+
+    def test_how_a_run_ended_does_not_depend_on_its_launcher(self):
+        self.compile()
+        data = self.write("data.txt", "".join(chr(i % 37) for i in range(500)))
+        bad = self.write("bad.txt", "z" * 100)
+        tools = self.folder / "tools"
+        tools.mkdir()
+
+        def launcher(text):
+            (tools / "mpirun").write_text(f"#!/bin/sh\n{text}\nkill -SEGV $$\n")
+            (tools / "mpirun").chmod(0o755)
+
+        mpirun = shutil.which("mpirun")
+        self.addCleanup(os.environ.__setitem__, "PATH", os.environ["PATH"])
+        os.environ["PATH"] = f"{tools}:{os.environ['PATH']}"
+        launcher(f'{mpirun} "$@"')  # crashes after all ranks have ended
+        self.heddle("run", self.out, "--data", data, "--steps", "1")
+        self.assertIn("token 122", self.heddle("run", self.out, "--data", bad, "--steps", "1", code=2).stderr)
+        verified = self.heddle("verify", self.model, "--plan", self.plan, "--json", "--mpi")
+        self.assertTrue(json.loads(verified.stdout)["equal"])
+        # Ends the other ranks before the one that speaks for all has spoken.
+        launcher("while [ ${1#/} = $1 ]; do shift; done; OMPI_COMM_WORLD_RANK=2 $@")
+        self.assertIn("none.bin", self.heddle("run", self.out, "--data", "none.bin", "--steps", "1", code=2).stderr)
+        launcher("true")  # before any rank
+        self.assertIn("139 (a signal)", self.heddle("run", self.out, "--data", data, "--steps", "1", code=3).stderr)
 
     def check_layout(self, layout):
         """Each tensor's blocks cover it, and padding is in none."""

@@ -1,6 +1,8 @@
 #include "tools/heddle/Launch.h"
 
+#include "heddle/Runtime/Endings.h"
 #include "heddle/Support/Files.h"
+#include "tools/heddle/Endings.h"
 #include "tools/heddle/Folder.h"
 
 #include "llvm/Support/Program.h"
@@ -82,6 +84,45 @@ Result<Outcome> tool::execute(const std::vector<std::string> &command,
   return outcome;
 }
 
+/// mpirun and its options for so many ranks.
+static Result<std::vector<std::string>> mpirun(int64_t ranks) {
+  if (!llvm::sys::findProgramByName("mpirun"))
+    return Error{"no mpirun on the search path; install openmpi-bin, or give "
+                 "--threads"};
+  std::vector<std::string> command = {"mpirun", "--oversubscribe", "-n",
+                                      std::to_string(ranks)};
+  if (geteuid() == 0)
+    command.push_back("--allow-run-as-root");
+  // The message of the failing rank is the program's own.
+  command.push_back("--quiet");
+  return command;
+}
+
+/// Runs the command of a launcher. How it went is what the ranks say: mpirun
+/// has been seen to crash while it shut itself down, after all had ended.
+static Result<Outcome> executeRanks(const std::vector<std::string> &command,
+                                    int64_t ranks, Capture capture) {
+  Result<ScratchFolder> endings = ScratchFolder::create();
+  if (!endings)
+    return endings.error();
+  setenv(runtime::kEndingsVariable, endings->path().c_str(), 1);
+  Result<Outcome> outcome = execute(command, capture);
+  unsetenv(runtime::kEndingsVariable);
+  if (!outcome)
+    return outcome;
+  std::optional<Ending> ending = readEndings(endings->path(), ranks);
+  if (!ending)
+    return outcome;
+  outcome->code = ending->code;
+  if (ending->untold.empty())
+    return outcome;
+  std::string message = fmt::format("error: {}\n", ending->untold);
+  if (capture == Capture::Nothing)
+    fmt::print(stderr, "{}", message);
+  outcome->errors += message;
+  return outcome;
+}
+
 Result<Outcome> tool::launch(const std::string &program, const Ranks &ranks,
                              const std::vector<std::string> &arguments,
                              Capture capture) {
@@ -92,20 +133,18 @@ Result<Outcome> tool::launch(const std::string &program, const Ranks &ranks,
   setenv("OMP_NUM_THREADS", threads.c_str(), 0);
   if (ranks.count > cores)
     setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
+  const bool processes = !ranks.threads && ranks.count > 1;
   std::vector<std::string> command;
-  if (!ranks.threads && ranks.count > 1) {
-    if (!llvm::sys::findProgramByName("mpirun"))
-      return Error{"no mpirun on the search path; install openmpi-bin, or give "
-                   "--threads"};
-    command = {"mpirun", "--oversubscribe", "-n", std::to_string(ranks.count)};
-    if (geteuid() == 0)
-      command.push_back("--allow-run-as-root");
-    // The message of the failing rank is the program's own.
-    command.push_back("--quiet");
+  if (processes) {
+    auto launcher = mpirun(ranks.count);
+    if (!launcher)
+      return launcher.error();
+    command = *launcher;
   }
   command.push_back(program);
   if (ranks.threads)
     command.push_back("--threads");
   command.insert(command.end(), arguments.begin(), arguments.end());
-  return execute(command, capture);
+  return processes ? executeRanks(command, ranks.count, capture)
+                   : execute(command, capture);
 }
