@@ -280,12 +280,18 @@ Result<void> PlanChecker::checkValueRule(const PlanRule &rule,
         return refuse("{}: rule \"{}\" uses axis \"{}\" twice; an axis stands "
                       "in one place only",
                       key, rule.match, axis);
-    if ((factor == "s" || factor == "t") && sizeOf(axes) > 1)
-      return notSupported(
-          fmt::format("a split of the sequence (rule \"{}\" of {}: factor "
-                      "'{}' over {})",
-                      rule.match, key, factor, fmt::join(axes, ", ")),
-          "leave the factor out (no sequence parallelism)");
+    if ((factor == "k" || factor == "t") && sizeOf(axes) > 1)
+      return refuse("{}: rule \"{}\" splits factor '{}' over {}, but {} whole "
+                    "in every op that reads it; leave the factor out",
+                    key, rule.match, factor, fmt::join(axes, ", "),
+                    factor == "k" ? "a head is" : "the keys of attention are");
+    if (factor == "s" && train.sequenceLength % sizeOf(axes) != 0)
+      return refuse("{}: rule \"{}\" splits sequences of {} tokens over {} "
+                    "({} ranks), which does not divide them; attention needs "
+                    "its keys without padding, so choose a sequence_length "
+                    "that is a multiple of {}",
+                    key, rule.match, train.sequenceLength,
+                    fmt::join(axes, ", "), sizeOf(axes), sizeOf(axes));
   }
   return {};
 }
@@ -297,21 +303,6 @@ Result<void> PlanChecker::checkValueRules() {
   for (const PlanRule &rule : plan.tensor.saved)
     if (Result<void> done = checkValueRule(rule, "tensor.saved"); !done)
       return done;
-  for (const PlanRule &rule : plan.tensor.saved)
-    for (const auto &[factor, axes] : rule.split)
-      if (sizeOf(axes) > 1)
-        return notSupported(
-            fmt::format("a layout of its own for saved values (tensor.saved "
-                        "\"{}\", save_gathered)",
-                        rule.match),
-            "leave tensor.saved empty");
-  // The only values that can be pinned today: the edge of a block.
-  for (const PlanRule &rule : plan.tensor.values)
-    if (Result<Glob> glob = Glob::parse(rule.match);
-        glob && !glob->matches("block.x") && !glob->matches("block.delta"))
-      return notSupported(
-          fmt::format("a layout of \"{}\" in tensor.values", rule.match),
-          "pin block.x and block.delta; the others follow");
   for (const char *name : {"block.x", "block.delta"})
     if (auto layout = valueLayout(plan, model, name, "b s d"); !layout)
       return refuse("tensor.values: {}", layout.message());

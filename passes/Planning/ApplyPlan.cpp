@@ -2,9 +2,12 @@
 
 #include "passes/Planning/ApplyPlan.h"
 
+#include "passes/Planning/SegmentValues.h"
+
 #include "dialects/Transformer/Transformer.h"
 #include "heddle/Model/Parameters.h"
 #include "heddle/Plan/PlanLayout.h"
+#include "heddle/Support/Glob.h"
 
 #include "mlir/IR/Builders.h"
 #include "llvm/ADT/StringExtras.h"
@@ -13,6 +16,10 @@ using namespace mlir;
 using namespace heddle;
 using dist::LayoutAttr;
 using dist::MeshAttr;
+
+/// What the plan pins: layouts by name, for passes/Sharding.
+static constexpr llvm::StringLiteral kValuesName = "dist.values";
+static constexpr llvm::StringLiteral kSavedLayoutsName = "dist.saved";
 
 namespace {
 /// Writes layouts of one plan as attributes.
@@ -81,22 +88,76 @@ private:
     return success();
   }
 
-  LogicalResult writeValues() {
-    SmallVector<NamedAttribute> values;
-    PlanDims batch = {{"dp"}, {}};
-    for (StringRef name : {"block.x", "block.delta"}) {
+  /// Each rule has to name a value: one that pins nothing is a mistake.
+  LogicalResult checkNames(ArrayRef<PlanRule> rules,
+                           ArrayRef<SegmentValue> values, StringRef key) {
+    for (const PlanRule &rule : rules) {
+      Result<Glob> glob = Glob::parse(rule.match);
+      if (glob && llvm::any_of(values, [&](const SegmentValue &value) {
+            return glob->matches(value.name);
+          }))
+        continue;
+      StringRef segment = StringRef(rule.match).split('.').first;
+      SmallVector<StringRef> names, ofSegment;
+      for (const SegmentValue &value : values) {
+        names.push_back(value.name);
+        if (StringRef(value.name).split('.').first == segment)
+          ofSegment.push_back(value.name);
+      }
+      return module.emitError()
+             << "plan: " << key << ": rule \"" << rule.match
+             << "\" matches no value; values are "
+             << llvm::join(ofSegment.empty() ? names : ofSegment, ", ");
+    }
+    return success();
+  }
+
+  /// Writes what `rules` (`valueLayout` or `savedLayout`) say of `values`.
+  template <class Rules>
+  LogicalResult writePins(StringRef attribute, ArrayRef<SegmentValue> values,
+                          Rules rules) {
+    SmallVector<NamedAttribute> pins;
+    for (const SegmentValue &value : values) {
       Result<std::optional<PlanDims>> axes =
-          valueLayout(plan, model, std::string_view(name), "b s d");
+          rules(plan, model, value.name, value.factors);
       if (!axes)
-        return module.emitError() << axes.error().message;
-      PlanDims dims = *axes ? **axes : PlanDims{{"dp"}, {}, {}};
-      batch[0] = dims[0];
-      values.push_back(builder.getNamedAttr(name, layoutOf(dims, "b s d", {})));
+        return module.emitError() << "plan: " << axes.error().message;
+      if (*axes)
+        pins.push_back(
+            builder.getNamedAttr(value.name, layoutOf(**axes, value.factors,
+                                                      value.type.getShape())));
+    }
+    module->setAttr(attribute, builder.getDictionaryAttr(pins));
+    return success();
+  }
+
+  LogicalResult writeValues() {
+    std::vector<SegmentValue> values = findSegmentValues(module), saved;
+    llvm::copy_if(values, std::back_inserter(saved),
+                  [](const SegmentValue &value) { return value.isSaved; });
+    if (failed(checkNames(plan.tensor.values, values, "tensor.values")) ||
+        failed(checkNames(plan.tensor.saved, saved, "tensor.saved")) ||
+        failed(writePins(kValuesName, values, valueLayout)) ||
+        failed(writePins(kSavedLayoutsName, saved, savedLayout)))
+      return failure();
+    NamedAttrList pins(module->getAttrOfType<DictionaryAttr>(kValuesName));
+    // The step's inputs are whole along sequences, which attention needs of its
+    // keys anyway; along b they follow what flows through the blocks.
+    LayoutAttr tokens;
+    for (StringRef name : {"block.x", "block.delta"}) {
+      if (!pins.get(name))
+        pins.set(name, layoutOf({{"dp"}, {}, {}}, "b s d", {}));
+      auto edge = cast<LayoutAttr>(pins.get(name));
+      ArrayAttr none = builder.getArrayAttr({});
+      tokens = LayoutAttr::get(
+          module.getContext(), mesh,
+          builder.getArrayAttr({edge.getAxes(0), none}),
+          builder.getDenseI64ArrayAttr({edge.getPadded()[0], 0}), none, none);
     }
     for (StringRef name : {"tokens", "labels", "positions", "documents"})
-      values.push_back(builder.getNamedAttr(name, layoutOf(batch, "b s", {})));
-    module->setAttr(kBatchLayoutName, layoutOf(batch, "b s", {}));
-    module->setAttr("dist.values", builder.getDictionaryAttr(values));
+      pins.set(name, tokens);
+    module->setAttr(kBatchLayoutName, tokens);
+    module->setAttr(kValuesName, pins.getDictionary(module.getContext()));
     return success();
   }
 

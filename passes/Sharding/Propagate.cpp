@@ -21,6 +21,11 @@ namespace heddle {
 #include "passes/Sharding/Passes.h.inc"
 } // namespace heddle
 
+/// Layouts by name that planning has written: of values in the program, and of
+/// what is saved of them (optional).
+static constexpr llvm::StringLiteral kValuesName = "dist.values";
+static constexpr llvm::StringLiteral kSavedLayoutsName = "dist.saved";
+
 //===----------------------------------------------------------------------===//
 // Segments
 //===----------------------------------------------------------------------===//
@@ -43,6 +48,17 @@ static LayoutAttr edgeLayout(StringRef name, RankedTensorType type,
       !isa<FloatType>(type.getElementType()))
     return {};
   return name.contains("delta") && delta ? delta : x;
+}
+
+/// The layout that a result leaves with if it flows between segments, or null.
+static LayoutAttr edgeLayoutOf(func::FuncOp function, unsigned index,
+                               Value value, const Pinned &pinned) {
+  if (function.getResultAttr(index, transformer::kSavedName))
+    return {};
+  auto name = function.getResultAttrOfType<StringAttr>(
+      index, transformer::kArgumentName);
+  return edgeLayout(name ? name.getValue() : transformer::getName(value),
+                    cast<RankedTensorType>(value.getType()), pinned);
 }
 
 /// The layout that an argument comes in with.
@@ -93,15 +109,14 @@ static LayoutAttr resultLayout(func::FuncOp function, unsigned index,
                            parameter.getDims(), parameter.getPadded(),
                            layout.getPartial(), layout.getPartialMax());
   }
-  if (function.getResultAttrOfType<StringAttr>(index, transformer::kSavedName))
-    return withoutPartial(layout);
-  auto name = function.getResultAttrOfType<StringAttr>(
-      index, transformer::kArgumentName);
-  if (LayoutAttr edge =
-          edgeLayout(name ? name.getValue() : transformer::getName(value),
-                     cast<RankedTensorType>(value.getType()), pinned))
-    return edge;
-  return layout;
+  if (auto saved = function.getResultAttrOfType<StringAttr>(
+          index, transformer::kSavedName)) {
+    LayoutAttr as = pinned.savedAs.lookup(
+        (segmentOf(function) + "." + saved.getValue()).str());
+    return as ? as : withoutPartial(layout);
+  }
+  LayoutAttr edge = edgeLayoutOf(function, index, value, pinned);
+  return edge ? edge : layout;
 }
 
 static LogicalResult checkGradients(func::FuncOp function,
@@ -151,16 +166,22 @@ sharding::propagateSegment(func::FuncOp function, Pinned &pinned,
       return failure();
     argument.setType(
         dist::withLayout(cast<RankedTensorType>(argument.getType()), *layout));
-    propagation.remember(argument);
+    // Saved in another layout, a value still has its gradient reduced to that
+    // of forward.
+    if (!function.getArgAttr(argument.getArgNumber(), transformer::kSavedName))
+      propagation.remember(argument);
     if (function.getArgAttr(argument.getArgNumber(), transformer::kStateName))
       propagation.markParameter(argument);
   }
   for (auto [i, value] : llvm::enumerate(
-           function.getBody().front().getTerminator()->getOperands()))
+           function.getBody().front().getTerminator()->getOperands())) {
     if (auto state = function.getResultAttrOfType<FlatSymbolRefAttr>(
             i, transformer::kGradientName))
       propagation.markGradient(value,
                                pinned.parameters.lookup(state.getValue()));
+    else if (LayoutAttr edge = edgeLayoutOf(function, i, value, pinned))
+      propagation.markLeaving(value, edge);
+  }
   for (Operation &op : function.getBody().front().without_terminator()) {
     auto rule = dyn_cast<dist::FactorRuleOpInterface>(op);
     if (isa<dist::ReshardOp>(op))
@@ -171,9 +192,12 @@ sharding::propagateSegment(func::FuncOp function, Pinned &pinned,
     if (failed(propagation.visit(rule)))
       return failure();
     for (Value result : op.getResults())
-      if (StringRef name = transformer::getName(result); !name.empty())
-        pinned.saved.try_emplace((segmentOf(function) + "." + name).str(),
-                                 dist::getLayout(result));
+      if (StringRef name = transformer::getName(result); !name.empty()) {
+        std::string key = (segmentOf(function) + "." + name).str();
+        LayoutAttr layout = pinned.values.lookup(key);
+        pinned.forward.try_emplace(key,
+                                   layout ? layout : dist::getLayout(result));
+      }
   }
   return propagateReturn(function, propagation, pinned, gradientLayouts);
 }
@@ -182,19 +206,30 @@ sharding::propagateSegment(func::FuncOp function, Pinned &pinned,
 // The module
 //===----------------------------------------------------------------------===//
 
+static LogicalResult readLayouts(ModuleOp module, StringRef attribute,
+                                 dist::MeshAttr mesh,
+                                 llvm::StringMap<LayoutAttr> &layouts) {
+  auto entries = module->getAttrOfType<DictionaryAttr>(attribute);
+  for (NamedAttribute entry :
+       entries ? entries.getValue() : ArrayRef<NamedAttribute>()) {
+    auto layout = dyn_cast<LayoutAttr>(entry.getValue());
+    if (!layout || layout.getMesh() != mesh)
+      return module.emitError() << attribute << ": " << entry.getName()
+                                << " must be a layout on the module's mesh";
+    layouts[entry.getName()] = layout;
+  }
+  return success();
+}
+
 static LogicalResult readPinned(ModuleOp module, Pinned &pinned) {
   pinned.mesh = module->getAttrOfType<dist::MeshAttr>(dist::kMeshName);
-  auto values = module->getAttrOfType<DictionaryAttr>("dist.values");
-  if (!pinned.mesh || !values)
+  if (!pinned.mesh || !module->hasAttr(kValuesName))
     return module.emitError()
            << "needs dist.mesh and dist.values; planning writes them";
-  for (NamedAttribute entry : values) {
-    auto layout = dyn_cast<LayoutAttr>(entry.getValue());
-    if (!layout || layout.getMesh() != pinned.mesh)
-      return module.emitError() << "dist.values: " << entry.getName()
-                                << " must be a layout on the module's mesh";
-    pinned.values[entry.getName()] = layout;
-  }
+  if (failed(readLayouts(module, kValuesName, pinned.mesh, pinned.values)) ||
+      failed(
+          readLayouts(module, kSavedLayoutsName, pinned.mesh, pinned.savedAs)))
+    return failure();
   for (auto state : module.getOps<StateOp>())
     if (state.getKind() == StateKind::Parameter)
       if (auto layout = state->getAttrOfType<LayoutAttr>(dist::kLayoutName))
@@ -241,7 +276,8 @@ struct PropagateLayoutsPass
     }
     if (failed(setStateTypes(module, pinned, gradientLayouts)))
       return failure();
-    module->removeAttr("dist.values");
+    module->removeAttr(kValuesName);
+    module->removeAttr(kSavedLayoutsName);
     return step ? propagateStep(step, pinned) : success();
   }
 

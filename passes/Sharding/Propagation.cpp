@@ -141,6 +141,50 @@ Value Propagation::reshard(Value value, LayoutAttr layout, Operation *user,
   return op.getResult();
 }
 
+/// The layout that `value` will be moved to, as far as can be seen before its
+/// users are visited: what the plan pins, what leaves the function, what stands
+/// beside it in an op; also behind ops that make of each element one element.
+LayoutAttr Propagation::wantedLayout(Value value) const {
+  if (LayoutAttr layout = pinnedLayout(value))
+    return layout;
+  if (LayoutAttr layout = leaving.lookup(value))
+    return layout;
+  for (OpOperand &use : value.getUses()) {
+    Operation *user = use.getOwner();
+    FailureOr<FactorRule> rule = failure();
+    if (!isa<dist::FactorRuleOpInterface>(user) ||
+        failed(rule = dist::getFactorRule(user)))
+      continue;
+    const auto &factors = rule->operands[use.getOperandNumber()];
+    for (auto [other, list] : llvm::zip(user->getOperands(), rule->operands))
+      if (LayoutAttr layout = dist::getLayout(other);
+          layout && other != value && list == factors && !layout.isPartial())
+        return layout;
+    for (auto [result, list] : llvm::zip(user->getResults(), rule->results))
+      if (list == factors)
+        if (LayoutAttr layout = wantedLayout(result))
+          return layout;
+  }
+  return {};
+}
+
+/// Whether a partial sum of layout `from` can be reduced and scattered to `to`.
+static bool isScattered(LayoutAttr from, LayoutAttr to) {
+  if (to.isPartial() || to.getPadded() != from.getPadded())
+    return false;
+  for (int64_t dim = 0; dim < from.getRank(); ++dim) {
+    ArrayRef<Attribute> had = from.getAxes(dim).getValue(),
+                        wants = to.getAxes(dim).getValue();
+    if (wants.take_front(had.size()) != had ||
+        !llvm::all_of(wants.drop_front(std::min(had.size(), wants.size())),
+                      [&](Attribute axis) {
+                        return llvm::is_contained(from.getPartial(), axis);
+                      }))
+      return false;
+  }
+  return true;
+}
+
 LayoutAttr Propagation::reducedLayout(Value value) const {
   LayoutAttr layout = layoutOf(value);
   StringRef name = transformer::getName(value);
@@ -148,11 +192,14 @@ LayoutAttr Propagation::reducedLayout(Value value) const {
   if (name.consume_front("d_")) {
     LayoutAttr forward = named.lookup(name);
     if (!forward)
-      forward = pinned.saved.lookup(segment + "." + name.str());
+      forward = pinned.forward.lookup(segment + "." + name.str());
     if (forward && !forward.isPartial() &&
         forward.getRank() == layout.getRank())
       return forward;
   }
+  if (LayoutAttr wanted = wantedLayout(value);
+      wanted && isScattered(layout, wanted))
+    return wanted;
   ArrayAttr none = ArrayAttr::get(value.getContext(), {});
   return LayoutAttr::get(value.getContext(), layout.getMesh(), layout.getDims(),
                          layout.getPadded(), none, none);
@@ -254,22 +301,33 @@ Propagation::Operands Propagation::inspect(Operation *op,
   return operands;
 }
 
-/// The first that decides: what the plan pins, a parameter, the parameter whose
-/// gradient a result is, the operands in order.
+/// The first that decides: a parameter, what the plan pins, the parameter whose
+/// gradient a result is, the operands in order; where only identifiers are left
+/// to decide, which are whole, what is wanted of the results before them. A pin
+/// that a parameter contradicts is met behind the op: moving a result costs
+/// less than gathering weights.
 void Propagation::chooseAxes(Operation *op, const Operands &operands,
                              Axes &axes) const {
   const FactorRule &rule = axes.rule;
-  for (auto [i, result] : llvm::enumerate(op->getResults()))
-    if (LayoutAttr layout = pinnedLayout(result))
-      axes.take(rule.results[i], layout);
   for (auto [i, value] : llvm::enumerate(op->getOperands()))
     if (parameters.contains(value))
       axes.take(rule.operands[i], operands.seen[i]);
   for (auto [i, result] : llvm::enumerate(op->getResults()))
+    if (LayoutAttr layout = pinnedLayout(result))
+      axes.take(rule.results[i], layout);
+  for (auto [i, result] : llvm::enumerate(op->getResults()))
     if (LayoutAttr layout = gradients.lookup(result))
       axes.take(rule.results[i], layout);
-  for (auto [i, layout] : llvm::enumerate(operands.seen))
-    axes.take(rule.operands[i], layout);
+  auto takeOperands = [&](bool floats) {
+    for (auto [i, value] : llvm::enumerate(op->getOperands()))
+      if (isa<FloatType>(getElementTypeOrSelf(value)) == floats)
+        axes.take(rule.operands[i], operands.seen[i]);
+  };
+  takeOperands(/*floats=*/true);
+  for (auto [i, result] : llvm::enumerate(op->getResults()))
+    if (LayoutAttr layout = wantedLayout(result))
+      axes.take(rule.results[i], layout);
+  takeOperands(/*floats=*/false);
 }
 
 /// Reshards operands to the axes of their factors; returns their layouts then.
@@ -299,6 +357,16 @@ SmallVector<LayoutAttr> Propagation::moveOperands(Operation *op,
   return layouts;
 }
 
+void Propagation::moveToPinned(Value result) {
+  LayoutAttr layout = pinnedLayout(result);
+  if (!layout || dist::getLayout(result) == layout)
+    return;
+  Value moved = reshard(result, layout, result.getDefiningOp()->getNextNode(),
+                        "pinned by the plan");
+  result.replaceAllUsesExcept(moved, moved.getDefiningOp());
+  remember(moved);
+}
+
 LogicalResult Propagation::visit(dist::FactorRuleOpInterface interface) {
   Operation *op = interface;
   FailureOr<FactorRule> rule = dist::getFactorRule(op);
@@ -322,6 +390,7 @@ LogicalResult Propagation::visit(dist::FactorRuleOpInterface interface) {
     result.setType(
         dist::withLayout(cast<RankedTensorType>(result.getType()), layout));
     remember(result);
+    moveToPinned(result);
     if (ofParameter && isa<transformer::SplitTensorsOp>(op))
       markParameter(result);
   }

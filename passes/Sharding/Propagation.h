@@ -21,7 +21,12 @@ struct Pinned {
   llvm::StringMap<dist::LayoutAttr> values;
   /// Per parameter state its compute layout.
   llvm::StringMap<dist::LayoutAttr> parameters;
-  /// Per segment and name ("block.n2") what forward saved.
+  /// From `dist.saved`: the layout to save a value in, where forward has it in
+  /// another one.
+  llvm::StringMap<dist::LayoutAttr> savedAs;
+  /// Per segment and name ("block.n2") what forward computed with.
+  llvm::StringMap<dist::LayoutAttr> forward;
+  /// The same of what forward saved, as backward gets it.
   llvm::StringMap<dist::LayoutAttr> saved;
 };
 
@@ -36,7 +41,13 @@ public:
   /// `value` is the gradient of a parameter with this layout.
   void markGradient(mlir::Value value, dist::LayoutAttr layout);
 
-  /// Layouts of an op with a factor rule: reshards operands, sets results.
+  /// `value` leaves the function in this layout.
+  void markLeaving(mlir::Value value, dist::LayoutAttr layout) {
+    leaving[value] = layout;
+  }
+
+  /// Layouts of an op with a factor rule: reshards operands, sets results;
+  /// brings results to what the plan pins where the op makes them otherwise.
   mlir::LogicalResult visit(dist::FactorRuleOpInterface op);
 
   /// `value` in `layout`: itself, or a reshard before `user`, with `why` in its
@@ -63,12 +74,15 @@ private:
   bool isReducedElsewhere(mlir::Operation *op, unsigned operand) const;
   dist::LayoutAttr reducedLayout(mlir::Value value) const;
   dist::LayoutAttr pinnedLayout(mlir::Value result) const;
+  dist::LayoutAttr wantedLayout(mlir::Value value) const;
+  void moveToPinned(mlir::Value result);
   void markParts(transformer::StackTensorsOp stack, dist::LayoutAttr layout);
 
   const Pinned &pinned;
   std::string segment;
   llvm::DenseSet<mlir::Value> parameters;
   llvm::DenseMap<mlir::Value, dist::LayoutAttr> gradients;
+  llvm::DenseMap<mlir::Value, dist::LayoutAttr> leaving;
   llvm::StringMap<dist::LayoutAttr> named;
   llvm::DenseMap<mlir::Value,
                  llvm::SmallVector<std::pair<dist::LayoutAttr, mlir::Value>>>

@@ -2,7 +2,8 @@
 //
 // Interpreter, exact reading: loss, every gradient and every parameter after a
 // step, for all (dp, tp) whose product is 1, 2, 4 or 8, with one micro-batch
-// and with four, on models whose sizes divide and on ones whose do not.
+// and with four, with sequences whole and cut over tp (saved in parts and
+// gathered), on models whose sizes divide and on ones whose do not.
 //
 // HEDDLE_MATRIX_FULL=1 runs all of them; else a seeded sample.
 //
@@ -64,13 +65,27 @@ const Model kModels[] = {
       "vocab_size": 50257, "activation_function": "gelu_new", "layer_norm_epsilon": 1e-5})"},
 };
 
+/// Sequences between blocks.
+struct Sequences {
+  const char *name;
+  const char *members; ///< of the plan
+};
+
+const Sequences kSequences[] = {
+    {"", ""},
+    {"_sp", R"(, "sequence_parallel": true)"},
+    {"_gathered", R"(, "sequence_parallel": true, "save_gathered": true)"},
+};
+
 struct Case {
   const Model *model;
   int64_t dp, tp, microBatches;
+  const Sequences *sequences;
 
   std::string name() const {
     return std::string(model->name) + "_dp" + std::to_string(dp) + "_tp" +
-           std::to_string(tp) + "_m" + std::to_string(microBatches);
+           std::to_string(tp) + "_m" + std::to_string(microBatches) +
+           sequences->name;
   }
 };
 
@@ -80,7 +95,10 @@ std::vector<Case> allCases() {
     for (int64_t ranks : {1, 2, 4, 8})
       for (int64_t dp = 1; dp <= ranks; dp *= 2)
         for (int64_t microBatches : {1, 4})
-          cases.push_back({&model, dp, ranks / dp, microBatches});
+          for (const Sequences &sequences : kSequences)
+            if (ranks > dp || &sequences == kSequences)
+              cases.push_back(
+                  {&model, dp, ranks / dp, microBatches, &sequences});
   return cases;
 }
 
@@ -105,13 +123,13 @@ T must(Result<T> result) {
 }
 
 Plan planOf(const ModelConfig &model, int64_t dp, int64_t tp,
-            int64_t microBatch, int64_t microBatches) {
+            int64_t microBatch, int64_t microBatches, const char *members) {
   std::string text = "{\"version\": 1, \"mesh\": [[\"pp\", 1], [\"dp\", " +
                      std::to_string(dp) + "], [\"cp\", 1], [\"tp\", " +
                      std::to_string(tp) +
                      "]], \"micro_batch\": " + std::to_string(microBatch) +
                      ", \"micro_batches\": " + std::to_string(microBatches) +
-                     ", \"tensor\": \"megatron\"}";
+                     ", \"tensor\": \"megatron\"" + members + "}";
   return must(
       readPlan(must(Document::parse(text, "plan.json", Document::Syntax::Json)),
                &model));
@@ -125,12 +143,13 @@ TEST_P(PlanMatrix, EqualsOneDeviceAfterEveryPhase) {
       c.model->config, "config.json", Document::Syntax::Json))));
   model.dropout = {};
   TrainSettings train;
-  train.sequenceLength = 6;
+  train.sequenceLength = 8;
   train.globalBatch = 8 * c.microBatches;
   train.optimizer.kind = OptimizerKind::Sgd;
   int64_t microBatch = 8 / c.dp;
-  Plan one = planOf(model, 1, 1, 8, c.microBatches);
-  Plan plan = planOf(model, c.dp, c.tp, microBatch, c.microBatches);
+  Plan one = planOf(model, 1, 1, 8, c.microBatches, "");
+  Plan plan = planOf(model, c.dp, c.tp, microBatch, c.microBatches,
+                     c.sequences->members);
   auto checked = checkPlan(plan, model, train);
   ASSERT_TRUE(static_cast<bool>(checked)) << checked.message();
 

@@ -2,7 +2,8 @@
 """Emitted programs against one device: `heddle verify` over a seeded sample of plans.
 
 The plans are those of PlanMatrixTest: (dp, tp) with product 1, 2, 4 or 8, one or four
-micro-batches, tiny models of each family, sizes that divide and sizes that do not.
+micro-batches, with and without sequence parallelism, tiny models of each family, sizes
+that divide and sizes that do not. Plans that pin what they like are OTHER_PLANS.
 
     program_matrix.py --heddle build/bin/heddle [--threads N] [--mpi N] [--seed S]
 
@@ -44,8 +45,30 @@ MODELS = {
     "gpt2-ragged": {**GPT2, "n_embd": 12, "n_layer": 1, "n_head": 3, "n_inner": 21, "vocab_size": 50257},
 }
 SEQUENCES = 8  # of one micro-batch, over all of dp
-# Sequences that are cut otherwise than over dp: the inputs follow the plan.
-OTHER_EDGES = [("llama", 2, 2, 1, []), ("qwen2", 2, 2, 4, ["dp", "tp"])]
+TOKENS = 12
+SP = {"tensor": "megatron", "sequence_parallel": True}
+GATHERED = {**SP, "save_gathered": True}
+
+
+def edge(split):
+    """Everything but the MLP whole, and sequences cut so between blocks."""
+    return {"tensor": {"parameters": [{"match": "*", "split": {}}, {"match": "*mlp.*weight", "split": {"f": ["tp"]}}],
+                       "values": [{"match": "block.x", "split": split}, {"match": "block.delta", "split": split}]}}
+
+
+# Sequences that are cut otherwise than over dp (the inputs follow the plan); KV heads fewer than
+# tp, ragged heads, tied and untied tables with sequences cut over tp.
+OTHER_PLANS = [("llama", 2, 2, 1, edge({})), ("qwen2", 2, 2, 4, edge({"b": ["dp", "tp"]})),
+               ("llama", 1, 4, 1, SP), ("llama", 1, 4, 4, GATHERED), ("llama-ragged", 2, 2, 4, SP),
+               ("qwen2-ragged", 2, 4, 1, GATHERED), ("gpt2-ragged", 1, 4, 1, SP), ("gpt2", 4, 2, 4, GATHERED),
+               ("qwen3", 1, 2, 1, SP), ("qwen3-ragged", 2, 4, 4, SP),
+               ("llama", 2, 2, 1, edge({"b": ["dp"], "s": ["tp"]}))]
+
+
+def describe(tensor):
+    forms = [key for key in ("sequence_parallel", "save_gathered") if tensor.get(key)]
+    rules = "" if isinstance(tensor["tensor"], str) else json.dumps(tensor["tensor"]["values"][-1]["split"])
+    return " ".join(["megatron" if not rules else f"sequences {rules}", *forms])
 
 
 def all_cases():
@@ -53,25 +76,27 @@ def all_cases():
         for ranks in (1, 2, 4, 8):
             for dp in (d for d in (1, 2, 4, 8) if d <= ranks):
                 for micro_batches in (1, 4):
-                    yield model, dp, ranks // dp, micro_batches, ["dp"]
+                    yield model, dp, ranks // dp, micro_batches, {"tensor": "megatron"}
+
+
+def sequence_parallel_cases():
+    for model, dp, tp, micro_batches, _ in all_cases():
+        if tp > 1 and TOKENS % tp == 0:
+            yield model, dp, tp, micro_batches, SP
+            yield model, dp, tp, micro_batches, GATHERED
 
 
 def verify(heddle, case, mpi):
     """Runs one case; returns (equal, what was seen)."""
-    model, dp, tp, micro_batches, batch_axes = case
+    model, dp, tp, micro_batches, tensor = case
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
         config, plan, train = folder / "config.json", folder / "plan.json", folder / "train.yaml"
         config.write_text(json.dumps(MODELS[model]))
-        tensor = "megatron"
-        if batch_axes != ["dp"]:
-            edge = {"b": batch_axes} if batch_axes else {}
-            tensor = {"parameters": [{"match": "*", "split": {}}, {"match": "*mlp.*weight", "split": {"f": ["tp"]}}],
-                      "values": [{"match": "block.x", "split": edge}, {"match": "block.delta", "split": edge}]}
         plan.write_text(json.dumps({
-            "version": 1, "mesh": [["pp", 1], ["dp", dp], ["cp", 1], ["tp", tp]], "tensor": tensor,
+            "version": 1, "mesh": [["pp", 1], ["dp", dp], ["cp", 1], ["tp", tp]], **tensor,
             "micro_batch": SEQUENCES // dp, "micro_batches": micro_batches}))
-        train.write_text(f"sequence_length: 12\nglobal_batch: {SEQUENCES * micro_batches}\nprecision: [fp32]\n"
+        train.write_text(f"sequence_length: {TOKENS}\nglobal_batch: {SEQUENCES * micro_batches}\nprecision: [fp32]\n"
                          "optimizer: {type: sgd, lr: 0.1}\ndropout: {attention: 0, residual: 0, embedding: 0}\n"
                          "seed: 1\n")
         command = [heddle, "verify", str(config), "--plan", str(plan), "--train", str(train), "--json"]
@@ -100,14 +125,17 @@ def main():
     wide = [case for case in cases if case[1] * case[2] == 8]
     chosen = [(case, False) for case in cases[:arguments.threads]]
     chosen += [(case, True) for case in wide[:arguments.mpi]]
-    chosen += [(case, False) for case in OTHER_EDGES]
+    chosen += [(case, False) for case in OTHER_PLANS]
+    cut = list(sequence_parallel_cases())
+    random.Random(arguments.seed).shuffle(cut)
+    chosen += [(case, False) for case in cut[:arguments.threads // 2]] + [(case, True) for case in cut[-arguments.mpi // 2:]]
     failures = 0
     for case, mpi in chosen:
-        model, dp, tp, micro_batches, batch_axes = case
+        model, dp, tp, micro_batches, tensor = case
         begin = time.time()
         equal, seen = verify(arguments.heddle, case, mpi)
         failures += not equal
-        print(f"{'equal' if equal else 'NOT EQUAL'}  {model} dp={dp} tp={tp} m={micro_batches} b over {batch_axes} "
+        print(f"{'equal' if equal else 'NOT EQUAL'}  {model} dp={dp} tp={tp} m={micro_batches} {describe(tensor)} "
               f"{'mpi' if mpi else 'threads'} [{time.time() - begin:.1f} s]: {seen}", flush=True)
     print(f"{len(chosen)} cases, {failures} not equal")
     sys.exit(bool(failures))

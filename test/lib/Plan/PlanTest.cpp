@@ -435,10 +435,6 @@ TEST(PlanCheck, UnsupportedFeaturesAreNamedWhereActive) {
   EXPECT_THAT(with(1, 1, 1, R"("stages": {"layers": [["0..5"]],
                              "schedule": "gpipe"})"),
               HasSubstr("schedule \"gpipe\"" + tail));
-  EXPECT_THAT(with(1, 1, 2, R"("sequence_parallel": true)"),
-              HasSubstr("a split of the sequence"));
-  EXPECT_EQ(with(1, 1, 1, R"("sequence_parallel": true)"), "");
-  EXPECT_THAT(with(2, 1, 1, R"("save_gathered": true)"), HasSubstr(tail));
 }
 
 TEST(PlanCheck, RulesMustFitTheModel) {
@@ -476,10 +472,6 @@ TEST(PlanCheck, RulesMustFitTheModel) {
   Plan block = planOf(mesh(1, 1, 1, 1), model);
   block.tensor.values.push_back({"blok.x", {}});
   EXPECT_THAT(checked(block, model, 1), HasSubstr("unknown segment \"blok\""));
-  block.tensor.values.back() = {"block.nonsense", {{"b", {"dp"}}}};
-  EXPECT_THAT(checked(block, model, 1),
-              HasSubstr("a layout of \"block.nonsense\" in tensor.values is "
-                        "not supported yet"));
   block.tensor.values.back() = {"block.x", {{"f", {"tp"}}}};
   EXPECT_THAT(checked(block, model, 1),
               HasSubstr("splits factor 'f' of value \"block.x\""));
@@ -491,6 +483,26 @@ TEST(PlanCheck, RulesMustFitTheModel) {
     EXPECT_THAT(withRule("*up_proj*", fmt::format(R"({{"f": ["{}"]}})", axis)),
                 HasSubstr("a tensor can be split over"));
   }
+}
+
+TEST(PlanCheck, SequencesAreCutIntoEqualParts) {
+  ModelConfig model = test::llama10m();
+  for (const char *members :
+       {R"("sequence_parallel": true)",
+        R"("sequence_parallel": true, "save_gathered": true)"})
+    for (std::int64_t tp : {1, 2, 4})
+      EXPECT_EQ(
+          checked(planOf(mesh(1, 2, 1, tp) + ", " + members, model), model, 2),
+          "");
+  auto with = [&](const std::string &factor) {
+    Plan plan = planOf(mesh(1, 1, 1, 3), model);
+    plan.tensor.values.push_back({"block.qr", {{factor, {"tp"}}}});
+    return checked(plan, model, 1);
+  };
+  EXPECT_THAT(with("s"), HasSubstr("rule \"block.qr\" splits sequences of 32 "
+                                   "tokens over tp (3 ranks)"));
+  EXPECT_THAT(with("k"), HasSubstr("a head is whole in every op"));
+  EXPECT_THAT(with("t"), HasSubstr("the keys of attention are whole"));
 }
 
 TEST(PlanCheck, FactorsThatMayNotBePadded) {
