@@ -1,6 +1,6 @@
 #include "runtime/common/Late.h"
 
-#include <chrono>
+#include <thread>
 
 namespace heddle::runtime {
 
@@ -17,15 +17,13 @@ void Late::work(int stream, std::function<heddle_rt_status()> run) {
 
 void Late::record(int stream, LateEvent *event) {
   Item item{Item::Record};
-  item.event = event;
-  item.generation = ++event->recorded;
+  item.recorded = event->recorded = std::make_shared<bool>(false);
   queues[stream].push_back(std::move(item));
 }
 
 void Late::wait(int stream, LateEvent *event) {
   Item item{Item::Wait};
-  item.event = event;
-  item.generation = event->recorded;
+  item.recorded = event->recorded;
   queues[stream].push_back(std::move(item));
 }
 
@@ -52,7 +50,7 @@ bool Late::empty(int stream) const {
 Progress Late::ready(Item &item) {
   bool is = true;
   if (item.kind == Item::Wait)
-    is = item.event->done >= item.generation;
+    is = *item.recorded;
   else if (item.kind == Item::Collective) {
     if (item.begun)
       return item.test();
@@ -62,29 +60,41 @@ Progress Late::ready(Item &item) {
   return is ? Progress::Done : Progress::Pending;
 }
 
+bool Late::waitsForPeers(const Item &item) const {
+  return item.kind == Item::Collective && item.begun &&
+         Clock::now() - item.begunAt < kPatience;
+}
+
 Late::Step Late::step() {
-  if (random() % period == 0)
-    priority[random() % priority.size()] = random();
-  int best = -1;
+  int best = -1, waiting = -1;
   for (size_t s = 0; s < queues.size(); ++s) {
     if (queues[s].empty())
       continue;
-    const Progress progress = ready(queues[s].front());
+    Item &front = queues[s].front();
+    const Progress progress = ready(front);
     if (progress == Progress::Failed) {
       failure = HEDDLE_RT_PEER_FAILED;
       return Step::Failed;
     }
-    if (progress == Progress::Done &&
-        (best < 0 || priority[s] > priority[size_t(best)]))
-      best = int(s);
+    int &highest = progress == Progress::Done ? best : waiting;
+    if ((progress == Progress::Done || waitsForPeers(front)) &&
+        (highest < 0 || priority[s] > priority[size_t(highest)]))
+      highest = int(s);
   }
-  return best < 0 ? Step::Stuck : run(best);
+  if (best < 0)
+    return Step::Stuck;
+  if (waiting >= 0 && priority[size_t(waiting)] > priority[size_t(best)])
+    return Step::Held;
+  if (random() % period == 0)
+    priority[random() % priority.size()] = random();
+  return run(best);
 }
 
 Late::Step Late::run(int stream) {
   Item &front = queues[stream].front();
   if (front.kind == Item::Collective && !front.begun) {
     front.begun = true;
+    front.begunAt = Clock::now();
     for (const Item::Turn &turn : front.turns)
       ++turn.order->started;
     failure = front.run();
@@ -95,7 +105,7 @@ Late::Step Late::run(int stream) {
   if (item.kind == Item::Work && (failure = item.run()) != HEDDLE_RT_OK)
     return Step::Failed;
   if (item.kind == Item::Record)
-    item.event->done = item.generation;
+    *item.recorded = true;
   return Step::Moved;
 }
 
@@ -107,21 +117,23 @@ std::string Late::stuckOn() const {
 }
 
 heddle_rt_status Late::drain(int stream, double timeoutSeconds) {
-  using Time = std::chrono::steady_clock;
-  Time::time_point last = Time::now();
+  Clock::time_point last = Clock::now();
   while (!empty(stream)) {
     const uint64_t seen = waiter.version();
     switch (step()) {
     case Step::Moved:
-      last = Time::now();
+      last = Clock::now();
       continue;
     case Step::Failed:
       return failure;
+    case Step::Held:
+      std::this_thread::yield();
+      continue;
     case Step::Stuck:
       break;
     }
     waiter.idle(seen);
-    if (std::chrono::duration<double>(Time::now() - last).count() >
+    if (std::chrono::duration<double>(Clock::now() - last).count() >
         timeoutSeconds)
       return fail(HEDDLE_RT_PEER_FAILED,
                   "nothing moved for {} s while waiting in {}; the other ranks "

@@ -13,9 +13,11 @@
 
 #include "runtime/common/Status.h"
 
+#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <memory>
 #include <random>
 #include <vector>
 
@@ -34,7 +36,9 @@ public:
 };
 
 struct LateEvent {
-  uint64_t recorded = 0, done = 0; ///< generations
+  /// Whether the record that was queued last has run. Each record has its own:
+  /// records on two streams may run in either order.
+  std::shared_ptr<bool> recorded;
 };
 
 /// Collectives of one communicator begin in the order in which they were
@@ -66,12 +70,14 @@ public:
   bool empty(int stream) const;
 
 private:
+  using Clock = std::chrono::steady_clock;
+  static constexpr std::chrono::milliseconds kPatience{2};
+
   struct Item {
     enum Kind { Work, Record, Wait, Collective } kind;
     std::function<heddle_rt_status()> run = {}; ///< Collective: begin
     std::function<Progress()> test = {};
-    LateEvent *event = nullptr;
-    uint64_t generation = 0;
+    std::shared_ptr<bool> recorded = {}; ///< Record: sets it; Wait: for it
     const char *name = "";
     struct Turn {
       LateOrder *order;
@@ -79,10 +85,16 @@ private:
     };
     std::vector<Turn> turns = {};
     bool begun = false;
+    Clock::time_point begunAt = {};
   };
-  enum class Step { Moved, Stuck, Failed };
+  /// Held: a stream of higher priority waits for its peers.
+  enum class Step { Moved, Held, Stuck, Failed };
 
   Progress ready(Item &item);
+  /// Whether a collective that has begun still keeps streams of lower priority
+  /// back. Without that each collective would let them catch up, and hide what
+  /// they do not wait for; for good, and two ranks might wait for each other.
+  bool waitsForPeers(const Item &item) const;
   Step step();
   Step run(int stream);
   std::string stuckOn() const;

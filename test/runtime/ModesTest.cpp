@@ -343,6 +343,38 @@ TEST(Events, WaitingForOneNeverRecordedIsAnError) {
             "stream s waits for event ready, which was never recorded");
 }
 
+/// Two streams record an event, in an order that nothing fixes; who waits has
+/// the record in mind that was queued last before him.
+TEST(Events, RecordedOnTwoStreamsStandForTheLastBeforeTheWait) {
+  for (uint64_t seed = 1; seed <= 50; ++seed) {
+    heddle_rt_options options = late(seed);
+    options.timeout_seconds = 1;
+    const auto result = runOne(options, [](auto *context, auto *first) {
+      heddle_rt_stream *second, *reader;
+      heddle_rt_event *event;
+      HEDDLE_RT_TRY(heddle_rt_stream_create(context, "second", 0, &second));
+      HEDDLE_RT_TRY(heddle_rt_stream_create(context, "reader", 0, &reader));
+      HEDDLE_RT_TRY(heddle_rt_event_create(context, "event", &event));
+      float from[2] = {1, 2}, to[2] = {}, read[2] = {};
+      HEDDLE_RT_TRY(heddle_rt_copy(first, &to[0], &from[0], 4));
+      HEDDLE_RT_TRY(heddle_rt_event_record(event, first));
+      HEDDLE_RT_TRY(heddle_rt_stream_wait(reader, event));
+      HEDDLE_RT_TRY(heddle_rt_copy(reader, &read[0], &to[0], 4));
+      HEDDLE_RT_TRY(heddle_rt_copy(second, &to[1], &from[1], 4));
+      HEDDLE_RT_TRY(heddle_rt_event_record(event, second));
+      HEDDLE_RT_TRY(heddle_rt_stream_wait(reader, event));
+      HEDDLE_RT_TRY(heddle_rt_copy(reader, &read[1], &to[1], 4));
+      HEDDLE_RT_TRY(heddle_rt_stream_synchronize(reader));
+      EXPECT_EQ(read[0], 1);
+      EXPECT_EQ(read[1], 2);
+      // The copies read memory of this frame.
+      HEDDLE_RT_TRY(heddle_rt_stream_synchronize(first));
+      return heddle_rt_stream_synchronize(second);
+    });
+    EXPECT_TRUE(result) << result.message << ", seed " << seed;
+  }
+}
+
 /// Rank 5 of 8, tp 4 and dp 2, without peers.
 heddle_rt_status recordOne(heddle_rt_context *context, int32_t place,
                            int64_t lastElements) {

@@ -4,14 +4,14 @@
 // orders that their events allow: right ones leave the same bits each time.
 // Then faults of order are planted into the rt IR. The check of happens-before
 // must name each in one run, statically and at run time, and late order must
-// show most of them in nearly all seeds.
+// show each in nearly all seeds.
 //
 // Today's programs queue reductions in place and updates on the compute stream.
 // Most of the faults need more at work on two streams than that, so `overlap`
 // first rewrites the program: gradients go through buckets, updates to the
 // other stream. That the result is right is tested as everything else.
 //
-// HEDDLE_SEEDS is the number of seeds, 10 by default.
+// HEDDLE_SEEDS is the number of seeds, 20 by default.
 //
 //===----------------------------------------------------------------------===//
 
@@ -40,7 +40,7 @@ constexpr int kSteps = 4;
 
 int seeds() {
   const char *text = std::getenv("HEDDLE_SEEDS");
-  return text ? std::max(1, std::atoi(text)) : 10;
+  return text ? std::max(1, std::atoi(text)) : 20;
 }
 
 MLIRContext &context() {
@@ -256,27 +256,28 @@ void recordEarly(rt::RecordOp record) {
 struct OrderFault {
   const char *name;
   bool overlapped;
-  int percent; ///< of seeds in which late order must show it
   void (*plant)(ModuleOp);
 };
 
-// The second bucket belongs to a loop over layers. Where late order lets the
-// other stream catch up at every collective, it shows two of them in some seeds
-// only: those are left to the check.
+/// Seeds in which late order must show a fault: nine in ten of a hundred, of a
+/// small sample less. All of a hundred show each, on a busy machine too.
+int enough() { return seeds() * (seeds() >= 100 ? 9 : 8) / 10; }
+
+// The second bucket belongs to a loop over layers.
 const OrderFault kFaults[] = {
-    {"CompiledReductionDoesNotWait", false, 90,
+    {"CompiledReductionDoesNotWait", false,
      [](ModuleOp m) { waitFor(m, "gradients_ready").erase(); }},
-    {"ReductionDoesNotWait", true, 90,
+    {"ReductionDoesNotWait", true,
      [](ModuleOp m) { waitFor(m, "bucket_ready.0").erase(); }},
-    {"BucketReusedEarly", true, 90,
+    {"BucketReusedEarly", true,
      [](ModuleOp m) {
        bucketOf(m, "bucket.1").setStrides(ArrayRef<int64_t>{0});
      }},
-    {"NextStepDoesNotWaitForTheOptimizer", true, 0,
+    {"NextStepDoesNotWaitForTheOptimizer", true,
      [](ModuleOp m) { waitFor(m, "updated").erase(); }},
-    {"EventRecordedOneLaunchEarly", true, 0,
+    {"EventRecordedOneLaunchEarly", true,
      [](ModuleOp m) { recordEarly(recordOf(m, "bucket_ready.1")); }},
-    {"WrongArenaOffset", true, 90,
+    {"WrongArenaOffset", true,
      [](ModuleOp m) {
        bucketOf(m, "bucket.2").setOffset(bucketOf(m, "bucket.1").getOffset());
      }},
@@ -334,7 +335,7 @@ TEST_P(Planted, IsNamedAndSeen) {
   int seen =
       differing(built.run(kSteps, {"late", right().valuesOf(fault.overlapped),
                                    std::to_string(seeds())}));
-  EXPECT_GE(seen, seeds() * fault.percent / 100);
+  EXPECT_GE(seen, enough());
   std::printf("static:  %s\nchecked: %s\nlate:    %d of %d seeds\n",
               named.c_str(), check.text.c_str(), seen, seeds());
 }
