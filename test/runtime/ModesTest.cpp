@@ -154,6 +154,7 @@ heddle_rt_options late(uint64_t seed) {
   options.mode = HEDDLE_RT_MODE_LATE;
   options.seed = seed;
   options.checking = HEDDLE_RT_CHOICE_OFF;
+  options.timeout_seconds = 30; // whoever waits in vain says so
   return options;
 }
 
