@@ -177,7 +177,6 @@ class Assertions(unittest.TestCase):
         self.passes(case(hang))
         self.fails(case({"type": "loss_close", "ref": "single_device"}, {"type": "scalar_close"}), "", "cannot be read")
         self.skips(case(LOSS, plan={"pp": 2, "schedule": "1f1b"}), "pp 2, pipeline schedules (schedule 1f1b)")
-        self.skips(case(LOSS, plan={"sp": True}), "sequence parallelism")
         self.skips(case(LOSS, plan={"bucket_numel": 7}), "plan key bucket_numel")
         self.skips(case(LOSS, plan={"dp": "auto"}), "heddle plan")
         self.skips(case(LOSS, model={"model_type": "bloom"}), "family bloom")

@@ -13,13 +13,12 @@ FAMILIES = {"llama", "mistral", "qwen2", "qwen3", "gpt2"}
 AXES = {"dp", "tp"}
 PRECISIONS = {"fp32": "fp32"}
 MISSING_PLAN_VALUES = {
-    "sp": (False, "sequence parallelism"),
     "vpp": (1, "interleaved stages"),
     "zero": (0, "ZeRO"),
     "schedule": ("none", "pipeline schedules"),
     "recompute": ("none", "recompute"),
 }
-PLAN_KEYS = {"dp", "tp", "pp", "cp", "ep", "microbatches", "precision", *MISSING_PLAN_VALUES}
+PLAN_KEYS = {"dp", "tp", "pp", "cp", "ep", "microbatches", "precision", "sp", *MISSING_PLAN_VALUES}
 OPTIMIZER_KEYS = {"lr": "lr", "betas": "betas", "eps": "eps", "weight_decay": "weight_decay", "clip": "clip_norm"}
 TRAIN_KEYS = {"optimizer", "steps", "seed", "gradients", *OPTIMIZER_KEYS}
 
@@ -126,6 +125,7 @@ def plan_of(plan, layers, sequences):
         "stages": {"layers": [["0" if layers == 1 else f"0..{layers - 1}"]], "embedding": [0, 0], "head": [0, 0],
                    "schedule": {"kind": "none"}},
         "tensor": "megatron",
+        "sequence_parallel": plan.get("sp", False),
         "precision": {"recipe": PRECISIONS[plan.get("precision", "fp32")]},
     }
 
