@@ -322,16 +322,21 @@ Result<void> PlanChecker::checkParameterRules() {
 }
 
 /// Padding a vocabulary, ffn or head factor never shows in a result; padding
-/// any other would (sequences that a step lacks are the data's matter).
+/// any other would (sequences that a step lacks are the data's matter). Where
+/// queries are a part of a fused parameter it has no r to be padded.
 Result<void> PlanChecker::checkWholeFactors() {
-  static const std::set<std::string> paddable = {"v", "f", "g", "r"};
+  std::vector<std::string> paddable = {"f", "g", "v"};
+  if (!model.fusedQkv)
+    paddable.push_back("r");
   const std::map<std::string, std::int64_t> sizes = factorSizes(plan, model);
   for (const auto &[factor, padded] : paddedSizes(plan, model))
-    if (!paddable.count(factor) && padded != sizes.at(factor))
+    if (padded != sizes.at(factor) &&
+        std::find(paddable.begin(), paddable.end(), factor) == paddable.end())
       return refuse("factor '{}' of size {} cannot be cut into the equal parts "
                     "that a rule asks for (it would be padded to {}; only "
-                    "f, g, r and v may be padded)",
-                    factor, sizes.at(factor), padded);
+                    "{} may be padded)",
+                    factor, sizes.at(factor), padded,
+                    fmt::join(paddable, ", "));
   return {};
 }
 

@@ -72,7 +72,11 @@ private:
     FailureOr<dist::FactorRule> rule = failure();
     if (!interface || failed(rule = dist::getFactorRule(&op)))
       return;
+    // A spec's letters are the model's; other rules have letters of their own.
     std::vector<std::string> names(rule->factors.size());
+    for (auto [name, factor] : llvm::zip(names, rule->factors))
+      if (isa<ContractOp>(op))
+        name = factor.name;
     for (auto [operand, list] : llvm::zip(op.getOperands(), rule->operands))
       for (auto [factor, name] : llvm::zip(list, factors.lookup(operand)))
         if (names[factor].empty())

@@ -97,6 +97,21 @@ static LayoutAttr withoutPartial(LayoutAttr layout) {
                          layout.getDims(), layout.getPadded(), none, none);
 }
 
+/// The layout of a parameter's gradient that is made as `made`: the
+/// parameter's, and partial as it comes, but for axes that split the parameter.
+static LayoutAttr gradientLayout(LayoutAttr parameter, LayoutAttr made) {
+  SmallVector<Attribute> partial;
+  for (Attribute axis : made.getPartial())
+    if (llvm::none_of(
+            parameter.getDims().getAsRange<ArrayAttr>(),
+            [&](ArrayAttr axes) { return llvm::is_contained(axes, axis); }))
+      partial.push_back(axis);
+  return LayoutAttr::get(made.getContext(), made.getMesh(), parameter.getDims(),
+                         parameter.getPadded(),
+                         ArrayAttr::get(made.getContext(), partial),
+                         made.getPartialMax());
+}
+
 /// The layout that result `index` must leave with.
 static LayoutAttr resultLayout(func::FuncOp function, unsigned index,
                                Value value, const Propagation &propagation,
@@ -104,10 +119,7 @@ static LayoutAttr resultLayout(func::FuncOp function, unsigned index,
   LayoutAttr layout = propagation.layoutOf(value);
   if (auto state = function.getResultAttrOfType<FlatSymbolRefAttr>(
           index, transformer::kGradientName)) {
-    LayoutAttr parameter = pinned.parameters.lookup(state.getValue());
-    return LayoutAttr::get(layout.getContext(), layout.getMesh(),
-                           parameter.getDims(), parameter.getPadded(),
-                           layout.getPartial(), layout.getPartialMax());
+    return gradientLayout(pinned.parameters.lookup(state.getValue()), layout);
   }
   if (auto saved = function.getResultAttrOfType<StringAttr>(
           index, transformer::kSavedName)) {
