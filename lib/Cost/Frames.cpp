@@ -51,9 +51,12 @@ class Backward {
 public:
   Backward(const ModelConfig &model, const RankSizes &sizes)
       : model(model), sizes(sizes), tokens(sizes.tokens()),
-        hidden(tokens * sizes.d * kFloat), middle(tokens * sizes.f * kFloat),
+        isCut(!sizes.sequence.empty()), hidden(tokens * sizes.d * kFloat),
+        edge(sizes.edgeTokens() * sizes.d * kFloat),
+        middle(tokens * sizes.f * kFloat),
         keys(tokens * sizes.g * sizes.k * kFloat), queries(keys * sizes.r),
-        normSums(columnSums(tokens, sizes.d, model.normHasBias() ? 2 : 1)) {}
+        normSums(columnSums(sizes.edgeTokens(), sizes.d,
+                            model.normHasBias() ? 2 : 1)) {}
 
   FramePeak run() {
     mlp();
@@ -68,6 +71,23 @@ private:
     if (sizes.find(Segment::Block, name))
       frame.during("gradient of a bias", columnSums(tokens, columns));
   }
+  /// A bias that is added to what flows between blocks.
+  void edgeBias(const char *name) {
+    if (sizes.find(Segment::Block, name))
+      frame.during("gradient of a bias",
+                   columnSums(sizes.edgeTokens(), sizes.d));
+  }
+  /// Where sequences are cut, all of a value of which a rank has a part.
+  std::int64_t gathered() const { return isCut ? hidden : 0; }
+  /// The same of a block's normed input: there already if it was saved so.
+  std::int64_t gatheredInput(int i) const {
+    return sizes.savesGathered[i] ? 0 : gathered();
+  }
+  /// A sum of \p bytes of products: reduced in place, or each rank its part.
+  void reduce(const char *moment) {
+    if (isCut)
+      frame.at(moment, edge, hidden);
+  }
 
   void mlp();
   void attention();
@@ -79,7 +99,8 @@ private:
   const ModelConfig &model;
   const RankSizes &sizes;
   const std::int64_t tokens;
-  const std::int64_t hidden, middle, keys, queries; // bytes
+  const bool isCut;                                       // sequences
+  const std::int64_t hidden, edge, middle, keys, queries; // bytes
   const std::int64_t normSums;
   Frame frame{"block_bwd"};
 };
@@ -87,24 +108,27 @@ private:
 } // namespace
 
 void Backward::mlp() {
-  bias("bd", sizes.d);
-  frame.at("gradient of down's input", middle, 0);
+  edgeBias("bd");
+  frame.at("gathered gradient of down's output", gathered(), 0);
+  frame.at("gradient of down's input", middle, gathered());
   if (model.gatedMlp) {
     frame.at("gradients of gate and up", 2 * middle, middle);
     bias("bu", sizes.f);
     // Products with one sum add themselves to it.
     frame.at("gradient of the MLP's input", hidden, 0);
-    frame.at("gradient of up's weight", 0, middle);
+    frame.at("gradient of up's weight", gatheredInput(1), middle);
     bias("bg", sizes.f);
-    frame.at("gradient of gate's weight", 0, middle);
+    frame.at("gradient of gate's weight", 0, middle + gatheredInput(1));
   } else {
     frame.at("gradient of the activation", middle, middle);
     bias("bu", sizes.f);
     frame.at("gradient of the MLP's input", hidden, 0);
-    frame.at("gradient of up's weight", 0, middle);
+    frame.at("gradient of up's weight", gatheredInput(1),
+             middle + gatheredInput(1));
   }
-  frame.at("backward of the second norm", hidden, 0);
-  frame.at("gradient of the second norm's weight", normSums, normSums + hidden);
+  reduce("part of the gradient of the MLP's input");
+  frame.at("backward of the second norm", edge, 0);
+  frame.at("gradient of the second norm's weight", normSums, normSums + edge);
   // The residual's gradient stays until the block's end.
 }
 
@@ -117,8 +141,9 @@ void Backward::headNorm(const char *moment, std::int64_t heads,
 }
 
 void Backward::attention() {
-  bias("bo", sizes.d);
-  frame.at("gradient of attention's output", queries, 0);
+  edgeBias("bo");
+  frame.at("gathered gradient of the output projection", gathered(), 0);
+  frame.at("gradient of attention's output", queries, gathered());
   frame.at("backward of attention", queries + 2 * keys, queries);
   if (model.position == PositionKind::Rope) {
     frame.at("rotation of keys' gradient", keys, keys);
@@ -139,7 +164,7 @@ void Backward::projections() {
   const bool valuesApart = areCopied && sizes.valuesStayPartial();
   bias("bv", sizes.g * sizes.k);
   frame.at("values' part of attention input's gradient", hidden, 0);
-  frame.at("gradient of values' weight", 0, keys);
+  frame.at("gradient of values' weight", gatheredInput(0), keys);
   bias("bk", sizes.g * sizes.k);
   frame.at("keys' part of attention input's gradient", valuesApart ? hidden : 0,
            0);
@@ -147,7 +172,7 @@ void Backward::projections() {
   bias("bq", sizes.g * sizes.r * sizes.k);
   frame.at("queries' part of attention input's gradient",
            areCopied ? hidden : 0, 0);
-  frame.at("gradient of queries' weight", 0, queries);
+  frame.at("gradient of queries' weight", 0, queries + gatheredInput(0));
 }
 
 /// Makes of the parts the one sum, where the products did not.
@@ -169,9 +194,10 @@ void Backward::sumOfInput() {
 
 void Backward::attentionInput() {
   sumOfInput();
+  reduce("part of the gradient of attention's input");
   // What leaves the block is the step's, and the residual's gradient goes.
-  frame.at("backward of the first norm", 0, hidden);
-  frame.at("gradient of the first norm's weight", normSums, normSums + hidden);
+  frame.at("backward of the first norm", 0, edge);
+  frame.at("gradient of the first norm's weight", normSums, normSums + edge);
 }
 
 FramePeak heddle::detail::backwardFrame(const ModelConfig &model,
@@ -183,11 +209,16 @@ FramePeak heddle::detail::headFrame(const ModelConfig &model,
                                     const RankSizes &sizes) {
   const std::int64_t tokens = sizes.tokens(), rows = tokens * kFloat,
                      hidden = rows * sizes.d, logits = rows * sizes.headRows;
-  const std::int64_t statistics = rows * (model.normHasBias() ? 2 : 1);
+  const std::int64_t edgeRows = sizes.edgeTokens() * kFloat,
+                     edge = edgeRows * sizes.d;
+  const std::int64_t statistics = edgeRows * (model.normHasBias() ? 2 : 1);
   const std::int64_t sums =
-      columnSums(tokens, sizes.d, model.normHasBias() ? 2 : 1);
+      columnSums(sizes.edgeTokens(), sizes.d, model.normHasBias() ? 2 : 1);
+  const bool isCut = !sizes.sequence.empty();
   Frame frame("head");
-  frame.at("norm", 2 * hidden + statistics, 0); // its input and its result
+  frame.at("norm", 2 * edge + statistics, 0); // its input and its result
+  if (isCut)
+    frame.at("gathered input of the matrix", hidden, edge);
   frame.at("logits", logits, 0);
   if (sizes.head.empty()) {          // one kernel, nothing to reduce in between
     frame.at("losses", 3 * rows, 0); // maximum, sum, losses
@@ -201,6 +232,8 @@ FramePeak heddle::detail::headFrame(const ModelConfig &model,
   frame.at("gradient of logits", logits, logits + 2 * rows);
   frame.at("gradient of the normed", hidden, 0);
   frame.at("gradient of the matrix", 0, logits + hidden);
-  frame.at("gradient of the norm's weight", sums, sums + 2 * hidden);
+  if (isCut)
+    frame.at("part of the gradient of the normed", edge, hidden);
+  frame.at("gradient of the norm's weight", sums, sums + 2 * edge);
   return std::move(frame.peak);
 }

@@ -33,15 +33,16 @@ namespace {
 class Saved {
 public:
   Saved(const ModelConfig &model, const RankSizes &sizes)
-      : model(model), sizes(sizes), rows(sizes.tokens() * kFloat) {}
+      : model(model), sizes(sizes), rows(sizes.tokens() * kFloat),
+        edgeRows(sizes.edgeTokens() * kFloat) {}
 
   std::vector<SavedValue> list() {
-    add("x1", "input of the first norm", rows * sizes.d);
-    norm("n1", "input of q, k and v", "first norm");
+    add("x1", "input of the first norm", edgeRows * sizes.d);
+    norm(0, "n1", "input of q, k and v", "first norm");
     attention();
     // One entry more than layers: a block's output is the next one's input.
-    add("x2", "input of the second norm", rows * sizes.d, sizes.layers + 1);
-    norm("n2", model.gatedMlp ? "input of gate and up" : "input of up",
+    add("x2", "input of the second norm", edgeRows * sizes.d, sizes.layers + 1);
+    norm(1, "n2", model.gatedMlp ? "input of gate and up" : "input of up",
          "second norm");
     if (model.gatedMlp)
       add("gate", "gradient of the gated product", rows * sizes.f);
@@ -63,12 +64,12 @@ private:
     values.push_back({name, reason, bytes, entries});
   }
 
-  void norm(const std::string &name, const std::string &reader,
+  void norm(int index, const std::string &name, const std::string &reader,
             const std::string &which) {
-    add(name, reader, rows * sizes.d);
+    add(name, reader, (sizes.savesGathered[index] ? rows : edgeRows) * sizes.d);
     if (model.normHasBias())
-      add(name + "_mean", "gradient of the " + which, rows);
-    add(name + "_rstd", "gradient of the " + which, rows);
+      add(name + "_mean", "gradient of the " + which, edgeRows);
+    add(name + "_rstd", "gradient of the " + which, edgeRows);
   }
 
   void attention() {
@@ -90,7 +91,8 @@ private:
 
   const ModelConfig &model;
   const RankSizes &sizes;
-  const std::int64_t rows; ///< bytes of one number per token
+  const std::int64_t rows;     ///< bytes of one number per token
+  const std::int64_t edgeRows; ///< the same of the tokens between blocks
   std::vector<SavedValue> values;
 };
 
@@ -122,7 +124,7 @@ LiveMemory heddle::liveMemory(const ModelConfig &model,
   for (const SavedValue &value : memory.savedValues)
     memory.saved += stackBytes(value.bytes, value.entries);
 
-  const std::int64_t hidden = sizes.tokens() * sizes.d * kFloat;
+  const std::int64_t hidden = sizes.edgeTokens() * sizes.d * kFloat;
   // The loss so far and of this micro-batch; the gradient that goes through
   // the layers. A count that is reduced is in the output, else beside it.
   const std::int64_t carried =

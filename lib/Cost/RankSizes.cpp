@@ -56,6 +56,7 @@ public:
 private:
   Result<void> readParameters();
   Result<void> readValues();
+  Result<void> readSaved(const PlanDims &whole);
   Result<void> checkForm();
   Result<void> checkAxes(const RankParameter &parameter);
   void setSizes();
@@ -105,29 +106,57 @@ Result<void> Reader::readParameters() {
 }
 
 Result<void> Reader::readValues() {
-  const AxisList wanted = plan.axisSize("dp") > 1 ? AxisList{"dp"} : AxisList{};
+  sizes.data = plan.axisSize("dp") > 1 ? AxisList{"dp"} : AxisList{};
+  AxisList allOfTp;
+  for (const auto &[axis, size] : sizes.mesh)
+    if (axis.starts_with("tp") && size > 1)
+      allOfTp.push_back(axis);
+  const PlanDims whole = {sizes.data, {}, {}}, cut = {sizes.data, allOfTp, {}};
   for (const char *name : {"block.x", "block.delta"}) {
     Result<std::optional<PlanDims>> dims =
         valueLayout(plan, model, name, "b s d");
     if (!dims)
       return dims.error();
-    if (*dims && **dims != PlanDims{wanted, {}, {}})
+    if (*dims && **dims == cut)
+      sizes.sequence = allOfTp;
+    if (*dims && **dims != (sizes.sequence.empty() ? whole : cut))
       return Error{fmt::format(
-          "cost formulas know {} split along sequences over dp only, found "
-          "axes [{}] on its factors b, s, d",
-          name, fmt::join(**dims, "], ["))};
+          "cost formulas know block.x and block.delta split along b over dp "
+          "and both or none along s over all of tp, found axes [{}] on the "
+          "factors b, s, d of {}",
+          fmt::join(**dims, "], ["), name)};
   }
   for (const PlanRule &rule : plan.tensor.values)
     if (rule.match != "block.x" && rule.match != "block.delta")
       return Error{fmt::format("cost formulas know no rule of tensor.values "
                                "but for block.x and block.delta, found \"{}\"",
                                rule.match)};
-  if (!plan.tensor.saved.empty())
-    return Error{fmt::format(
-        "cost formulas know saved values in the layout of forward only, found "
-        "the rule \"{}\" in tensor.saved",
-        plan.tensor.saved.front().match)};
-  sizes.data = wanted;
+  return readSaved(whole);
+}
+
+Result<void> Reader::readSaved(const PlanDims &whole) {
+  PlanDims cut = whole;
+  cut[1] = sizes.sequence;
+  for (const PlanRule &rule : plan.tensor.saved)
+    if (rule.match != "block.n[12]" && rule.match != "block.n1" &&
+        rule.match != "block.n2")
+      return Error{fmt::format("cost formulas know no rule of tensor.saved but "
+                               "for block.n1 and block.n2, found \"{}\"",
+                               rule.match)};
+  for (int i : {0, 1}) {
+    const char *name = i == 0 ? "block.n1" : "block.n2";
+    Result<std::optional<PlanDims>> dims =
+        savedLayout(plan, model, name, "b s d");
+    if (!dims)
+      return dims.error();
+    const PlanDims layout = *dims ? **dims : cut;
+    if (layout != whole && layout != cut)
+      return Error{fmt::format(
+          "cost formulas know {} saved as it is computed or gathered, found "
+          "axes [{}] on its factors b, s, d in tensor.saved",
+          name, fmt::join(layout, "], ["))};
+    sizes.savesGathered[i] = layout == whole;
+  }
   return {};
 }
 
@@ -203,6 +232,20 @@ Result<void> Reader::checkAxes(const RankParameter &parameter) {
 }
 
 Result<void> Reader::checkForm() {
+  for (const AxisList *part :
+       {&sizes.heads, &sizes.ffn, &sizes.embedding, &sizes.head})
+    if (!sizes.sequence.empty() && *part != sizes.sequence)
+      return Error{fmt::format(
+          "cost formulas know sequences cut over tp where heads, ffn and "
+          "vocabulary are split over all of tp, found one of them over [{}]",
+          fmt::join(*part, ", "))};
+  // Keys and values of one part of the sequence each, gathered for attention.
+  if (!sizes.sequence.empty() && !sizes.copies.empty() &&
+      !sizes.splitsKvHeads())
+    return Error{fmt::format(
+        "cost formulas know sequences cut over tp where tp splits the KV heads "
+        "too, found {} KV head{} for tp = {}",
+        model.kvHeads, model.kvHeads == 1 ? "" : "s", plan.axisSize("tp"))};
   for (const RankParameter &parameter : sizes.parameters)
     if (Result<void> checked = checkAxes(parameter); !checked)
       return checked.error();

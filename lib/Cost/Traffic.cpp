@@ -4,18 +4,22 @@
 
 using namespace heddle;
 
-double heddle::allReduceBytes(double bytes, std::int64_t ranks) {
+double heddle::gatherOrScatterBytes(double bytes, std::int64_t ranks) {
   const double n = static_cast<double>(ranks);
-  return 2 * (bytes * (n - 1) / n);
+  return bytes * (n - 1) / n;
+}
+
+double heddle::allReduceBytes(double bytes, std::int64_t ranks) {
+  return 2 * gatherOrScatterBytes(bytes, ranks);
 }
 
 std::map<AxisList, AxisTraffic>
-heddle::trafficByAxes(const std::vector<Reduction> &reductions) {
+heddle::trafficByAxes(const std::vector<StepCollective> &collectives) {
   std::map<AxisList, AxisTraffic> result;
-  for (const Reduction &reduction : reductions) {
-    AxisTraffic &entry = result[reduction.axes];
-    entry.calls += reduction.calls;
-    entry.bytes += reduction.bytes;
+  for (const StepCollective &collective : collectives) {
+    AxisTraffic &entry = result[collective.axes];
+    entry.calls += collective.calls;
+    entry.bytes += collective.bytes;
   }
   return result;
 }
@@ -30,7 +34,7 @@ public:
   explicit List(const RankSizes &sizes)
       : sizes(sizes), blocks(sizes.layers * sizes.microBatches) {}
 
-  std::vector<Reduction> build() {
+  std::vector<StepCollective> build() {
     add("count of labels", sizes.data, 1, 1, kWide);
     forward();
     head();
@@ -43,13 +47,27 @@ public:
 
 private:
   void add(const std::string &cause, const AxisList &axes, std::int64_t calls,
-           std::int64_t elements, std::int64_t elementBytes = kFloat) {
+           std::int64_t elements, std::int64_t elementBytes = kFloat,
+           CollectiveKind kind = CollectiveKind::AllReduce) {
     if (axes.empty())
       return;
-    const double each = allReduceBytes(
-        static_cast<double>(elements * elementBytes), sizes.ranks(axes));
-    list.push_back({cause, axes, calls, elements, elementBytes,
+    const double each =
+        (kind == CollectiveKind::AllReduce ? allReduceBytes
+                                           : gatherOrScatterBytes)(
+            static_cast<double>(elements * elementBytes), sizes.ranks(axes));
+    list.push_back({kind, cause, axes, calls, elements, elementBytes,
                     each * static_cast<double>(calls)});
+  }
+  /// A sum of \p axes of what flows between blocks: whole, or each its part.
+  void sum(const std::string &cause, const AxisList &axes, std::int64_t calls) {
+    add(cause, axes, calls, hiddenElements(), kFloat,
+        sizes.sequence.empty() ? CollectiveKind::AllReduce
+                               : CollectiveKind::ReduceScatter);
+  }
+  /// Where sequences are cut, what a product reads along all of them.
+  void gather(const std::string &cause, std::int64_t calls) {
+    add(cause, sizes.sequence, calls, hiddenElements(), kFloat,
+        CollectiveKind::AllGather);
   }
 
   void forward();
@@ -65,29 +83,35 @@ private:
   }
   const RankSizes &sizes;
   const std::int64_t blocks; ///< calls of a block in one step
-  std::vector<Reduction> list;
+  std::vector<StepCollective> list;
 };
 
 } // namespace
 
 void List::forward() {
   // A rank has rows of the table for some of the tokens, zeros for the others.
-  add("embedding", sizes.embedding, sizes.microBatches, hiddenElements());
-  add("attention output", sizes.heads, blocks, hiddenElements());
-  add("MLP output", sizes.ffn, blocks, hiddenElements());
+  sum("embedding", sizes.embedding, sizes.microBatches);
+  gather("attention input", blocks);
+  sum("attention output", sizes.heads, blocks);
+  gather("MLP input", blocks);
+  sum("MLP output", sizes.ffn, blocks);
 }
 
 void List::head() {
+  gather("head input", sizes.microBatches);
   // Of each row of logits: its maximum, the sum of exponentials, the label's.
   add("row maximum", sizes.head, sizes.microBatches, sizes.tokens());
   add("row sum", sizes.head, sizes.microBatches, sizes.tokens());
   add("picked logit", sizes.head, sizes.microBatches, sizes.tokens());
-  add("gradient of head input", sizes.head, sizes.microBatches,
-      hiddenElements());
+  sum("gradient of head input", sizes.head, sizes.microBatches);
 }
 
 void List::backward() {
-  add("gradient of MLP input", sizes.ffn, blocks, hiddenElements());
+  gather("gradient of MLP output", blocks);
+  if (!sizes.savesGathered[1])
+    gather("MLP input, again", blocks);
+  sum("gradient of MLP input", sizes.ffn, blocks);
+  gather("gradient of attention output", blocks);
   // Each rank has the gradient of its query heads only.
   add("gradient of keys", sizes.copies, blocks, keyElements());
   if (!sizes.valuesStayPartial())
@@ -96,21 +120,32 @@ void List::backward() {
                 .splitsKvHeads()) // its sum with the keys' part, which is whole
     add("values' part of attention input's gradient", sizes.copies, blocks,
         hiddenElements());
-  add("gradient of attention input", sizes.heads, blocks, hiddenElements());
+  if (!sizes.savesGathered[0])
+    gather("attention input, again", blocks);
+  sum("gradient of attention input", sizes.heads, blocks);
+  gather("gradient of embedding", sizes.microBatches);
 }
 
 /// Axes along which ranks hold parts of the sum that is the gradient.
 AxisList List::gradientAxes(const RankParameter &parameter) const {
   AxisList axes = sizes.data;
   const std::string &name = parameter.family.argument;
-  if (parameter.family.segment == Segment::Block && name == "gq")
-    axes.insert(axes.end(), sizes.heads.begin(), sizes.heads.end());
-  if (parameter.family.segment == Segment::Block && name == "gk")
-    axes.insert(axes.end(), sizes.heads.begin(),
-                sizes.heads.end() - std::ssize(sizes.copies));
-  if (parameter.family.segment == Segment::Block &&
-      (name == "wv" || name == "bv") && sizes.valuesStayPartial())
-    axes.insert(axes.end(), sizes.copies.begin(), sizes.copies.end());
+  auto addAxes = [&](auto first, auto last) {
+    axes.insert(axes.end(), first, last);
+  };
+  // Made of tokens that are cut: norms, what is added behind a reduction,
+  // learned positions.
+  if (parameter.family.letters == "d" ||
+      parameter.family.letters == "position d")
+    addAxes(sizes.sequence.begin(), sizes.sequence.end());
+  if (parameter.family.segment != Segment::Block)
+    return axes;
+  if (name == "gq")
+    addAxes(sizes.heads.begin(), sizes.heads.end());
+  if (name == "gk")
+    addAxes(sizes.heads.begin(), sizes.heads.end() - std::ssize(sizes.copies));
+  if ((name == "wv" || name == "bv") && sizes.valuesStayPartial())
+    addAxes(sizes.copies.begin(), sizes.copies.end());
   return axes;
 }
 
@@ -131,6 +166,6 @@ AxisList List::normAxes() const {
   return axes;
 }
 
-std::vector<Reduction> heddle::stepReductions(const RankSizes &sizes) {
+std::vector<StepCollective> heddle::stepCollectives(const RankSizes &sizes) {
   return List(sizes).build();
 }

@@ -12,6 +12,7 @@
 #include "heddle/Cost/Flops.h"
 #include "heddle/Cost/LiveMemory.h"
 #include "heddle/Cost/Traffic.h"
+#include "heddle/Plan/PlanLayout.h"
 #include "passes/Memory/MemoryReport.h"
 #include "passes/Pipelines/Pipelines.h"
 
@@ -92,12 +93,14 @@ AxisList axesOf(mlir::ArrayAttr axes) {
   return names;
 }
 
-void addAllReduce(Counted &counted, mlir::ArrayAttr axes, int64_t ranks,
-                  int64_t bytes, double times) {
+/// \p rounds: 2 for an all-reduce, 1 for gathering or scattering; \p bytes of
+/// the whole tensor.
+void addCollective(Counted &counted, mlir::ArrayAttr axes, int64_t ranks,
+                   int64_t bytes, double times, double rounds) {
   double n = static_cast<double>(ranks);
   AxisTraffic &entry = counted.traffic[axesOf(axes)];
   entry.calls += static_cast<int64_t>(times);
-  entry.bytes += times * 2 * (n - 1) / n * static_cast<double>(bytes);
+  entry.bytes += times * rounds * (n - 1) / n * static_cast<double>(bytes);
 }
 
 /// Counts in the per-rank program on tensors.
@@ -131,14 +134,17 @@ private:
   }
 
   void visitCollective(mlir::Operation &op, double times) {
-    auto reduce = mlir::dyn_cast<dist::AllReduceOp>(op);
-    ASSERT_TRUE(reduce) << "no formula for "
-                        << op.getName().getStringRef().str();
-    auto type = mlir::cast<mlir::RankedTensorType>(reduce.getType());
-    addAllReduce(counted, reduce.getAxes(),
-                 reduce.getMesh().getGroupSize(reduce.getAxes()),
-                 type.getNumElements() * (type.getElementTypeBitWidth() / 8),
-                 times);
+    bool gathers = mlir::isa<dist::AllGatherOp>(op),
+         reduces = mlir::isa<dist::AllReduceOp>(op);
+    ASSERT_TRUE(gathers || reduces || mlir::isa<dist::ReduceScatterOp>(op))
+        << "no formula for " << op.getName().getStringRef().str();
+    auto whole = mlir::cast<mlir::RankedTensorType>(
+        gathers ? op.getResult(0).getType() : op.getOperand(0).getType());
+    auto axes = op.getAttrOfType<mlir::ArrayAttr>("axes");
+    addCollective(counted, axes,
+                  op.getAttrOfType<dist::MeshAttr>("mesh").getGroupSize(axes),
+                  whole.getNumElements() * (whole.getElementTypeBitWidth() / 8),
+                  times, reduces ? 2 : 1);
   }
 
   mlir::SymbolTable symbols;
@@ -192,23 +198,28 @@ private:
   }
 
   void visitCollective(mlir::Operation &op, double times) {
-    bool isOther = mlir::isa<rt::ReduceScatterOp, rt::AllGatherOp,
-                             rt::AllToAllOp, rt::PermuteOp>(op);
+    bool isOther = mlir::isa<rt::AllToAllOp, rt::PermuteOp>(op);
     ASSERT_FALSE(isOther) << "no formula for "
                           << op.getName().getStringRef().str();
-    auto reduce = mlir::dyn_cast<rt::AllReduceOp>(op);
-    if (!reduce)
-      return;
+    if (auto reduce = mlir::dyn_cast<rt::AllReduceOp>(op))
+      add(reduce.getAxes(), reduce.getInput(), times, 2);
+    if (auto scatter = mlir::dyn_cast<rt::ReduceScatterOp>(op))
+      add(scatter.getAxes(), scatter.getInput(), times, 1);
+    if (auto gather = mlir::dyn_cast<rt::AllGatherOp>(op))
+      add(gather.getAxes(), gather.getOutput(), times, 1);
+  }
+
+  void add(mlir::ArrayAttr axes, mlir::Value whole, double times,
+           double rounds) {
     int64_t ranks = 1;
     for (mlir::Attribute attribute : program.getMesh())
-      for (mlir::Attribute name : reduce.getAxes())
+      for (mlir::Attribute name : axes)
         if (auto axis = mlir::cast<rt::AxisAttr>(attribute);
             axis.getName() == mlir::cast<mlir::StringAttr>(name).getValue())
           ranks *= axis.getSize();
-    addAllReduce(
-        counted, reduce.getAxes(), ranks,
-        mlir::cast<rt::BufType>(reduce.getInput().getType()).getSpanBytes(),
-        times);
+    addCollective(counted, axes, ranks,
+                  mlir::cast<rt::BufType>(whole.getType()).getSpanBytes(),
+                  times, rounds);
   }
 
   rt::ProgramOp program;
@@ -240,11 +251,13 @@ TrainSettings settingsOf(const Shape &shape) {
 }
 
 Plan planOf(const ModelConfig &model, const Shape &shape,
-            const std::string &tensor = "\"megatron\"") {
+            const std::string &tensor = "\"megatron\"",
+            const std::string &sequences = "") {
   std::string text = fmt::format(
       R"({{"version": 1, "mesh": [["pp", 1], ["dp", {}], ["cp", 1], ["tp", {}]],
-          "micro_batch": {}, "micro_batches": {}, "tensor": {}}})",
-      shape.dp, shape.tp, shape.microBatch, shape.microBatches, tensor);
+          "micro_batch": {}, "micro_batches": {}, "tensor": {}{}}})",
+      shape.dp, shape.tp, shape.microBatch, shape.microBatches, tensor,
+      sequences);
   return must(
       readPlan(must(Document::parse(text, "plan.json", Document::Syntax::Json)),
                &model));
@@ -288,7 +301,7 @@ void checkProgram(const ModelConfig &model, const TrainSettings &train,
   RankSizes sizes = must(rankSizes(model, train, plan));
   FlopCount flops = stepFlops(model, sizes);
   std::map<AxisList, AxisTraffic> traffic =
-      trafficByAxes(stepReductions(sizes));
+      trafficByAxes(stepCollectives(sizes));
   auto check = [&](const Counted &counted) {
     EXPECT_EQ(flops.products, counted.products);
     EXPECT_EQ(flops.attention, counted.attention);
@@ -309,6 +322,18 @@ void checkProgram(const ModelConfig &model, const TrainSettings &train,
                                     Phase::Memory, observe)));
 }
 
+constexpr const char *kCut = R"(, "sequence_parallel": true)";
+constexpr const char *kGathered =
+    R"(, "sequence_parallel": true, "save_gathered": true)";
+
+/// Whether the formulas know sequences cut over tp: each rank has equally many
+/// tokens, and KV heads are split too where there are fewer than ranks.
+bool knowsCut(const ModelConfig &model, const Shape &shape) {
+  HeadSplit heads =
+      splitHeads(model.kvHeads, model.queryHeadsPerKvHead, shape.tp);
+  return shape.sequence % shape.tp == 0 && (heads.kv > 1 || heads.copy == 1);
+}
+
 class CostOfModel : public testing::TestWithParam<Model> {};
 
 TEST_P(CostOfModel, EqualsTheProgram) {
@@ -317,6 +342,12 @@ TEST_P(CostOfModel, EqualsTheProgram) {
     SCOPED_TRACE(fmt::format("dp {} tp {} micro-batches {} x {}", shape.dp,
                              shape.tp, shape.microBatches, shape.microBatch));
     checkProgram(model, settingsOf(shape), planOf(model, shape));
+    if (knowsCut(model, shape))
+      for (const char *sequences : {kCut, kGathered}) {
+        SCOPED_TRACE(sequences);
+        checkProgram(model, settingsOf(shape),
+                     planOf(model, shape, "\"megatron\"", sequences));
+      }
   }
 }
 
@@ -328,7 +359,8 @@ INSTANTIATE_TEST_SUITE_P(Families, CostOfModel, testing::ValuesIn(kModels),
 struct Drawn {
   ModelConfig model;
   Shape shape;
-  std::string tensor; ///< of the plan
+  std::string tensor;    ///< of the plan
+  std::string sequences; ///< the same, where they are cut
 
   explicit Drawn(unsigned seed) : random(seed) {
     model = modelOf(kModels[seed % std::size(kModels)].config);
@@ -344,6 +376,13 @@ struct Drawn {
         draw(1, 3),  draw(1, 3),
         draw(1, 90), draw(0, 1) ? OptimizerKind::Sgd : OptimizerKind::AdamW};
     tensor = rules();
+    if (seed % 3 == 0)
+      return;
+    shape.sequence = shape.tp * draw(1, 15);
+    if (!knowsCut(model, shape))
+      return;
+    tensor = "\"megatron\"";
+    sequences = seed % 3 == 1 ? kCut : kGathered;
   }
 
 private:
@@ -373,16 +412,18 @@ private:
 };
 
 TEST(CostOfProgram, EqualsDrawnModels) {
-  for (unsigned seed = 0; seed < 80; ++seed) {
+  for (unsigned seed = 0; seed < 180; ++seed) {
     Drawn drawn(seed);
     SCOPED_TRACE(fmt::format(
         "seed {} dp {} tp {} s {} m {} x {}: d {} f {} v {} g {} r {} k {}\n{}",
         seed, drawn.shape.dp, drawn.shape.tp, drawn.shape.sequence,
         drawn.shape.microBatches, drawn.shape.microBatch, drawn.model.hidden,
         drawn.model.ffn, drawn.model.vocabulary, drawn.model.kvHeads,
-        drawn.model.queryHeadsPerKvHead, drawn.model.headSize, drawn.tensor));
-    checkProgram(drawn.model, settingsOf(drawn.shape),
-                 planOf(drawn.model, drawn.shape, drawn.tensor));
+        drawn.model.queryHeadsPerKvHead, drawn.model.headSize,
+        drawn.tensor + drawn.sequences));
+    checkProgram(
+        drawn.model, settingsOf(drawn.shape),
+        planOf(drawn.model, drawn.shape, drawn.tensor, drawn.sequences));
     if (testing::Test::HasFailure())
       return;
   }

@@ -22,7 +22,7 @@ Result<json> tool::predictCost(const ModelConfig &model,
     return sizes.error();
   FlopCount flops = stepFlops(model, *sizes);
   json axes = json::object();
-  for (const auto &[list, use] : trafficByAxes(stepReductions(*sizes)))
+  for (const auto &[list, use] : trafficByAxes(stepCollectives(*sizes)))
     axes[fmt::format("{}", fmt::join(list, ","))] = {{"calls", use.calls},
                                                      {"bytes", use.bytes}};
   return json{

@@ -46,17 +46,24 @@ struct RankSizes {
   std::int64_t kvHeads = 0; ///< of the whole model, without padding
   std::int64_t embeddingRows = 0, headRows = 0; ///< of the vocabulary
 
-  AxisList data;      ///< axes that split sequences
+  AxisList data;      ///< axes that deal sequences out
+  AxisList sequence;  ///< that cut each sequence between blocks
   AxisList heads;     ///< that split query heads: those of g, then those of r
   AxisList copies;    ///< those of r: KV heads are equal along them
   AxisList ffn;       ///< that split f
   AxisList embedding; ///< that split the rows of the embedding's table
   AxisList head;      ///< that split the logits
 
+  /// Whether backward finds a block's normed inputs (n1, n2) as its products
+  /// read them; else it has parts along `sequence` and gathers them again.
+  bool savesGathered[2] = {true, true};
+
   std::vector<RankParameter> parameters; ///< as `parameters(model)` has them
   std::vector<std::pair<std::string, std::int64_t>> mesh;
 
   std::int64_t tokens() const { return b * s; } ///< of one micro-batch
+  /// Of these, what a rank has between blocks.
+  std::int64_t edgeTokens() const { return tokens() / ranks(sequence); }
   /// Whether the gradient of values is left as parts of a sum along `copies`:
   /// where all that is made of it (gradients of attention's input and of the
   /// projection, in whole sizes) is smaller than itself. Keys' gradient is
@@ -72,9 +79,10 @@ struct RankSizes {
 
 /// The shares under \p plan. The formulas know layouts of one form: each of
 /// attention, MLP, embedding and head is whole or split column-then-row (heads,
-/// ffn, vocabulary); sequences are split over dp and nothing else is; every
-/// parameter and saved value is whole along the other factors. An error names
-/// the first parameter or rule of another form.
+/// ffn, vocabulary); sequences are dealt out over dp; every parameter and saved
+/// value is whole along the other factors. Where all of these parts are split
+/// over tp, sequences may be cut over tp between blocks, and n1, n2 be saved
+/// gathered. An error names the first parameter or rule of another form.
 Result<RankSizes> rankSizes(const ModelConfig &model,
                             const TrainSettings &train, const Plan &plan);
 

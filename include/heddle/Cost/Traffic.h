@@ -15,19 +15,26 @@ namespace heddle {
 /// of them (reduce-scatter, then all-gather).
 double allReduceBytes(double bytes, std::int64_t ranks);
 
-/// All-reduces of one kind and size.
-struct Reduction {
+/// Bytes each sends to gather \p bytes of which it has one part, or to reduce
+/// them and keep one part: (n-1) / n of them.
+double gatherOrScatterBytes(double bytes, std::int64_t ranks);
+
+enum class CollectiveKind { AllReduce, AllGather, ReduceScatter };
+
+/// Collectives of one cause and size.
+struct StepCollective {
+  CollectiveKind kind = CollectiveKind::AllReduce;
   std::string cause;         ///< "attention output"
   AxisList axes;             ///< of the communicator, outermost first
   std::int64_t calls = 0;    ///< in one step
-  std::int64_t elements = 0; ///< of each
+  std::int64_t elements = 0; ///< of each: the whole tensor, not a part
   std::int64_t elementBytes = 0;
   double bytes = 0; ///< sent by each rank in one step
 };
 
-/// Collectives of one optimizer step, in the order of their first call. All are
-/// all-reduces: parameters are not sharded in storage here.
-std::vector<Reduction> stepReductions(const RankSizes &sizes);
+/// Collectives of one optimizer step, function by function. Parameters are not
+/// sharded in storage here.
+std::vector<StepCollective> stepCollectives(const RankSizes &sizes);
 
 /// Calls and bytes per list of axes.
 struct AxisTraffic {
@@ -35,7 +42,7 @@ struct AxisTraffic {
   double bytes = 0;
 };
 std::map<AxisList, AxisTraffic>
-trafficByAxes(const std::vector<Reduction> &reductions);
+trafficByAxes(const std::vector<StepCollective> &collectives);
 
 } // namespace heddle
 

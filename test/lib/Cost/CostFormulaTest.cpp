@@ -133,7 +133,7 @@ TEST(Traffic, AllReduceSendsTwoPartsOfEach) {
 // bytes. tp: per micro-batch 6 of 4 x 8 numbers (embedding, block 2 + 2, head)
 // and 3 of 4 (loss); the norm in 8 bytes.
 TEST(Traffic, CountsReductionsOfAStep) {
-  auto traffic = trafficByAxes(stepReductions(sizesOfSmall()));
+  auto traffic = trafficByAxes(stepCollectives(sizesOfSmall()));
   ASSERT_EQ(traffic.size(), 2u);
   EXPECT_EQ(traffic[{"dp"}].calls, 12 + 1 + 1);
   EXPECT_EQ(traffic[{"dp"}].bytes, 392 * 4 + 4 + 8);
@@ -146,7 +146,7 @@ TEST(Traffic, OneRankSendsNothing) {
   Result<RankSizes> sizes =
       rankSizes(model, settings(4, 2), planOf(model, 1, 1, 1, 2));
   ASSERT_TRUE(sizes) << sizes.message();
-  EXPECT_TRUE(stepReductions(*sizes).empty());
+  EXPECT_TRUE(stepCollectives(*sizes).empty());
 }
 
 // tp 4 on 2 KV heads: gradients of keys and values, 4 tokens of 2 numbers, are
@@ -156,7 +156,7 @@ TEST(Traffic, CopiesOfKvHeadsReduceTheirGradients) {
   Result<RankSizes> sizes =
       rankSizes(model, settings(4, 1), planOf(model, 1, 4, 1, 1));
   ASSERT_TRUE(sizes) << sizes.message();
-  auto traffic = trafficByAxes(stepReductions(*sizes));
+  auto traffic = trafficByAxes(stepCollectives(*sizes));
   EXPECT_EQ(traffic[{"tp.copy"}].calls, 2);
   EXPECT_EQ(traffic[{"tp.copy"}].bytes, 2 * 4 * 2 * 4);
 }
@@ -171,7 +171,7 @@ TEST(Traffic, WideValuesAreReducedInTheirWeight) {
       rankSizes(model, settings(16, 3), planOf(model, 1, 4, 1, 3));
   ASSERT_TRUE(sizes) << sizes.message();
   EXPECT_TRUE(sizes->valuesStayPartial());
-  auto traffic = trafficByAxes(stepReductions(*sizes));
+  auto traffic = trafficByAxes(stepCollectives(*sizes));
   EXPECT_EQ(traffic[{"tp.copy"}].calls, 3 + 1);
   EXPECT_EQ(traffic[{"tp.copy"}].bytes, (3 * 16 * 6 + 6 * 8) * 4);
 }
