@@ -157,7 +157,7 @@ struct PartitionPass : impl::PartitionPassBase<PartitionPass> {
     OpBuilder builder(reshard.op);
     FailureOr<Value> value = collectives::buildReshard(
         builder, reshard.op.getLoc(), reshard.op.getInput(), reshard.from,
-        reshard.to);
+        reshard.to, ++lowered);
     if (failed(value))
       return failure();
     Operation *made = value->getDefiningOp();
@@ -170,7 +170,10 @@ struct PartitionPass : impl::PartitionPassBase<PartitionPass> {
     return success();
   }
 
+  int64_t lowered = 0; ///< reshards so far
+
   void runOnOperation() override {
+    lowered = 0;
     if (failed(partition(getOperation())))
       signalPassFailure();
   }

@@ -2,6 +2,7 @@
 
 #include "passes/Collectives/Steps.h"
 
+#include "dialects/Dist/ReshardReason.h"
 #include "heddle/Plan/Reshard.h"
 
 #include "mlir/IR/Remarks.h"
@@ -108,7 +109,8 @@ private:
 FailureOr<Value> collectives::buildReshard(OpBuilder &builder,
                                            Location location, Value input,
                                            RankedTensorType from,
-                                           RankedTensorType to) {
+                                           RankedTensorType to,
+                                           int64_t number) {
   LayoutAttr source = dist::getLayout(from), target = dist::getLayout(to);
   SmallVector<int64_t> stored;
   for (auto [dim, size] : llvm::enumerate(from.getShape())) {
@@ -122,16 +124,24 @@ FailureOr<Value> collectives::buildReshard(OpBuilder &builder,
   }
   int64_t bytes = llvm::divideCeil(from.getElementTypeBitWidth(), 8);
   std::vector<std::int64_t> shape(stored.begin(), stored.end());
-  StepBuilder steps(builder, location, source.getMesh(), stored);
+  auto reason =
+      dist::ReshardReason::find(location).value_or(dist::ReshardReason());
+  reason.from = source.getShortForm();
+  reason.to = target.getShortForm();
+  reason.number = number;
   Value value = input;
   for (const ReshardStep &step :
        findReshard(meshOf(source.getMesh()), shape, bytes, layoutOf(source),
                    layoutOf(target))) {
-    value = steps.build(step, value);
+    reason.bytes = step.bytes;
+    Location where = reason.attach(location);
+    value = StepBuilder(builder, where, source.getMesh(), stored)
+                .build(step, value);
     remark::passed(
-        location,
-        remark::RemarkOpts::name("LowerReshard").category("collectives"))
-        << reshardKindName(step.kind) << remark::metric("Bytes", step.bytes);
+        where, remark::RemarkOpts::name("LowerReshard").category("collectives"))
+        << reshardKindName(step.kind) << " of " << reason.value << " from "
+        << reason.from << " to " << reason.to << "; made: " << reason.made
+        << "; wanted: " << reason.wanted << remark::metric("Bytes", step.bytes);
   }
   return value;
 }

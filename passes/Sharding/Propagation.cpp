@@ -2,8 +2,11 @@
 
 #include "passes/Sharding/Propagation.h"
 
+#include "dialects/Dist/ReshardReason.h"
+
 #include "mlir/IR/Builders.h"
 #include "llvm/ADT/SetVector.h"
+#include "llvm/ADT/StringExtras.h"
 
 using namespace mlir;
 using namespace heddle;
@@ -18,17 +21,20 @@ using dist::LayoutAttr;
 /// What the sources have decided so far about the factors of one op.
 struct Propagation::Axes {
   explicit Axes(const FactorRule &rule)
-      : rule(rule), axes(rule.factors.size()), padded(rule.factors.size(), 0) {}
+      : rule(rule), axes(rule.factors.size()), padded(rule.factors.size(), 0),
+        sources(rule.factors.size()) {}
 
   /// Factors that nothing has decided yet take their axes from `layout`. An
   /// axis that another factor has ends the list: what is left of it is cut
   /// further in.
-  void take(ArrayRef<unsigned> factors, LayoutAttr layout) {
+  void take(ArrayRef<unsigned> factors, LayoutAttr layout,
+            const llvm::Twine &source = "") {
     for (auto [dim, factor] : llvm::enumerate(factors)) {
       if (layout.getPadded()[dim])
         padded[factor] = layout.getPadded()[dim];
       if (axes[factor])
         continue;
+      sources[factor] = source.str();
       SmallVector<Attribute> &list = axes[factor].emplace();
       if (rule.factors[factor].whole)
         continue;
@@ -56,6 +62,59 @@ struct Propagation::Axes {
                            ArrayAttr::get(context, {}));
   }
 
+  /// "f over tp (parameter 'wg')"; which factors `keep` says.
+  std::string describe(llvm::function_ref<bool(unsigned)> keep) const {
+    SmallVector<std::string> parts;
+    for (unsigned factor = 0; factor < axes.size(); ++factor)
+      if (axes[factor] && !axes[factor]->empty() && keep(factor))
+        parts.push_back(nameOf(factor) + " over " + joined(*axes[factor]) +
+                        " (" + sources[factor] + ")");
+    return llvm::join(parts, ", ");
+  }
+
+  /// Why an operand with `layout` does not fit: its factors, one by one.
+  std::string describeWanted(ArrayRef<unsigned> factors,
+                             LayoutAttr layout) const {
+    SmallVector<std::string> parts;
+    for (auto [dim, factor] : llvm::enumerate(factors)) {
+      ArrayRef<Attribute> had = layout.getAxes(dim).getValue(),
+                          wants = axes[factor] ? ArrayRef(*axes[factor])
+                                               : ArrayRef<Attribute>();
+      const std::string name = nameOf(factor);
+      if (had == wants)
+        continue;
+      if (rule.factors[factor].whole)
+        parts.push_back("needs " + name + " whole");
+      else if (!wants.empty())
+        parts.push_back(name + " over " + joined(wants) + " (" +
+                        sources[factor] + ")");
+      else if (std::string taken = describe([&](unsigned other) {
+                 return llvm::any_of(*axes[other], [&](Attribute axis) {
+                   return llvm::is_contained(had, axis);
+                 });
+               });
+               !taken.empty())
+        parts.push_back(name + " whole, since it has " + taken);
+      else
+        parts.push_back(name + " whole (" + sources[factor] + ")");
+    }
+    return llvm::join(parts, ", ");
+  }
+
+  /// A factor of `...` has no letter.
+  std::string nameOf(unsigned factor) const {
+    StringRef name = rule.factors[factor].name;
+    return name.consume_front(".") ? ("dimension " + name).str() : name.str();
+  }
+
+  static std::string joined(ArrayRef<Attribute> list) {
+    return llvm::join(
+        llvm::map_range(
+            list,
+            [](Attribute axis) { return cast<StringAttr>(axis).getValue(); }),
+        "+");
+  }
+
   bool splitsOver(ArrayAttr partial) const {
     return llvm::any_of(partial,
                         [&](Attribute axis) { return used.contains(axis); });
@@ -64,8 +123,14 @@ struct Propagation::Axes {
   const FactorRule &rule;
   SmallVector<std::optional<SmallVector<Attribute>>> axes;
   SmallVector<int64_t> padded;
+  SmallVector<std::string> sources; ///< what decided, for people
   llvm::DenseSet<Attribute> used;
 };
+
+static std::string quotedName(Value value) {
+  StringRef name = transformer::getName(value);
+  return name.empty() ? "a value without name" : ("'" + name + "'").str();
+}
 
 //===----------------------------------------------------------------------===//
 // Layouts of values
@@ -114,8 +179,28 @@ void Propagation::markParts(transformer::StackTensorsOp stack,
         input, axes.layoutFor(factors, layout.getMesh(), layout.getPartial()));
 }
 
+std::string Propagation::describeMade(Value value) const {
+  if (std::string text = made.lookup(value); !text.empty())
+    return text;
+  auto argument = dyn_cast<BlockArgument>(value);
+  if (!argument)
+    return "comes so from " +
+           value.getDefiningOp()->getName().getStringRef().str();
+  auto function = dyn_cast<func::FuncOp>(argument.getOwner()->getParentOp());
+  if (!function)
+    return "the loop carries it so";
+  unsigned index = argument.getArgNumber();
+  if (function.getArgAttr(index, transformer::kStateName))
+    return "a parameter: tensor.parameters";
+  if (function.getArgAttr(index, transformer::kSavedName))
+    return "forward has saved it so";
+  return isa<FloatType>(getElementTypeOrSelf(value))
+             ? "comes in as tensor.values has the edge of a block"
+             : "an input of the step";
+}
+
 Value Propagation::reshard(Value value, LayoutAttr layout, Operation *user,
-                           const llvm::Twine &why) {
+                           const llvm::Twine &why, StringRef wanted) {
   if (dist::getLayout(value) == layout)
     return value;
   auto type = cast<RankedTensorType>(value.getType());
@@ -132,7 +217,12 @@ Value Propagation::reshard(Value value, LayoutAttr layout, Operation *user,
       return moved;
   // Beside the value, not in a loop that uses it: once, not in each iteration.
   OpBuilder builder(value.getParentBlock()->findAncestorOpInBlock(*user));
-  Location where = NameLoc::get(builder.getStringAttr(why), user->getLoc());
+  std::string cause = why.str();
+  Location where =
+      NameLoc::get(builder.getStringAttr(cause),
+                   dist::ReshardReason{quotedName(value), describeMade(value),
+                                       wanted.empty() ? cause : wanted.str()}
+                       .attach(user->getLoc()));
   auto op = dist::ReshardOp::create(builder, where,
                                     dist::withLayout(type, layout), value);
   if (StringRef name = transformer::getName(value); !name.empty())
@@ -311,23 +401,32 @@ void Propagation::chooseAxes(Operation *op, const Operands &operands,
   const FactorRule &rule = axes.rule;
   for (auto [i, value] : llvm::enumerate(op->getOperands()))
     if (parameters.contains(value))
-      axes.take(rule.operands[i], operands.seen[i]);
+      axes.take(rule.operands[i], operands.seen[i],
+                "parameter " + quotedName(value));
   for (auto [i, result] : llvm::enumerate(op->getResults()))
     if (LayoutAttr layout = pinnedLayout(result))
-      axes.take(rule.results[i], layout);
+      axes.take(rule.results[i], layout, "the plan pins " + quotedName(result));
   for (auto [i, result] : llvm::enumerate(op->getResults()))
     if (LayoutAttr layout = gradients.lookup(result))
-      axes.take(rule.results[i], layout);
+      axes.take(rule.results[i], layout,
+                "the parameter whose gradient is " + quotedName(result));
   auto takeOperands = [&](bool floats) {
     for (auto [i, value] : llvm::enumerate(op->getOperands()))
       if (isa<FloatType>(getElementTypeOrSelf(value)) == floats)
-        axes.take(rule.operands[i], operands.seen[i]);
+        axes.take(rule.operands[i], operands.seen[i], quotedName(value));
   };
   takeOperands(/*floats=*/true);
   for (auto [i, result] : llvm::enumerate(op->getResults()))
     if (LayoutAttr layout = wantedLayout(result))
-      axes.take(rule.results[i], layout);
+      axes.take(rule.results[i], layout,
+                "where " + quotedName(result) + " goes");
   takeOperands(/*floats=*/false);
+}
+
+/// "contract 'q'"
+static std::string describeResult(Operation *op) {
+  std::string text = op->getName().stripDialect().str();
+  return op->getNumResults() ? text + " " + quotedName(op->getResult(0)) : text;
 }
 
 /// Reshards operands to the axes of their factors; returns their layouts then.
@@ -347,11 +446,18 @@ SmallVector<LayoutAttr> Propagation::moveOperands(Operation *op,
     }
     LayoutAttr wanted =
         axes.layoutFor(axes.rule.operands[i], pinned.mesh, partial);
-    op->setOperand(i, reshard(value, wanted, op,
-                              (reduce ? "needs the whole sum: "
-                                      : "needs another layout: ") +
-                                  op->getName().getStringRef() + " operand " +
-                                  llvm::Twine(i)));
+    std::string details =
+        axes.describeWanted(axes.rule.operands[i], layoutOf(value));
+    if (details.empty() && !reduce)
+      details = "is added to a part of a sum over " +
+                Axes::joined(partial.getValue());
+    op->setOperand(
+        i,
+        reshard(value, wanted, op,
+                (reduce ? "needs the whole sum: " : "needs another layout: ") +
+                    op->getName().getStringRef() + " operand " + llvm::Twine(i),
+                describeResult(op) + (reduce ? " needs the whole sum" : "") +
+                    (details.empty() ? "" : (reduce ? "; " : ": ")) + details));
     layouts.push_back(dist::getLayout(op->getOperand(i)));
   }
   return layouts;
@@ -365,6 +471,25 @@ void Propagation::moveToPinned(Value result) {
                         "pinned by the plan");
   result.replaceAllUsesExcept(moved, moved.getDefiningOp());
   remember(moved);
+}
+
+/// What decided about a result: the factors that it has, and those that were
+/// summed.
+std::string Propagation::describeLayout(Operation *op, LayoutAttr layout,
+                                        ArrayRef<unsigned> factors,
+                                        const Axes &axes) {
+  auto has = [&](unsigned factor) {
+    return llvm::is_contained(factors, factor);
+  };
+  std::string kept = axes.describe(has), text = describeResult(op);
+  text += kept.empty() ? ": whole" : ": " + kept;
+  if (!layout.isPartial())
+    return text;
+  std::string summed =
+      axes.describe([&](unsigned factor) { return !has(factor); });
+  StringRef kind = layout.getPartialMax().empty() ? "sum" : "maximum";
+  return text + ", a part of the " + kind.str() +
+         (summed.empty() ? " that its operands are parts of" : " of " + summed);
 }
 
 LogicalResult Propagation::visit(dist::FactorRuleOpInterface interface) {
@@ -383,13 +508,15 @@ LogicalResult Propagation::visit(dist::FactorRuleOpInterface interface) {
     return failure();
   bool ofParameter = llvm::any_of(
       op->getOperands(), [&](Value v) { return parameters.contains(v); });
-  for (auto [result, layout] : llvm::zip(op->getResults(), *results)) {
+  for (auto [result, layout, factors] :
+       llvm::zip(op->getResults(), *results, rule->results)) {
     if (!layout)
       layout = LayoutAttr::get(
           pinned.mesh, cast<RankedTensorType>(result.getType()).getRank());
     result.setType(
         dist::withLayout(cast<RankedTensorType>(result.getType()), layout));
     remember(result);
+    made[result] = describeLayout(op, layout, factors, axes);
     moveToPinned(result);
     if (ofParameter && isa<transformer::SplitTensorsOp>(op))
       markParameter(result);

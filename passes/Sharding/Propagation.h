@@ -51,9 +51,11 @@ public:
   mlir::LogicalResult visit(dist::FactorRuleOpInterface op);
 
   /// `value` in `layout`: itself, or a reshard before `user`, with `why` in its
-  /// location.
+  /// location, and the two decisions that force it (dist::ReshardReason): what
+  /// made the value as it is, what wants it otherwise.
   mlir::Value reshard(mlir::Value value, dist::LayoutAttr layout,
-                      mlir::Operation *user, const llvm::Twine &why);
+                      mlir::Operation *user, const llvm::Twine &why,
+                      llvm::StringRef wanted = "");
 
   /// The layout of a value, replicated where its type has none.
   dist::LayoutAttr layoutOf(mlir::Value value) const;
@@ -76,6 +78,11 @@ private:
   dist::LayoutAttr pinnedLayout(mlir::Value result) const;
   dist::LayoutAttr wantedLayout(mlir::Value value) const;
   void moveToPinned(mlir::Value result);
+  std::string describeMade(mlir::Value value) const;
+  static std::string describeLayout(mlir::Operation *op,
+                                    dist::LayoutAttr layout,
+                                    llvm::ArrayRef<unsigned> factors,
+                                    const Axes &axes);
   void markParts(transformer::StackTensorsOp stack, dist::LayoutAttr layout);
 
   const Pinned &pinned;
@@ -84,6 +91,8 @@ private:
   llvm::DenseMap<mlir::Value, dist::LayoutAttr> gradients;
   llvm::DenseMap<mlir::Value, dist::LayoutAttr> leaving;
   llvm::StringMap<dist::LayoutAttr> named;
+  /// What decided the layout of an op's result, for people.
+  llvm::DenseMap<mlir::Value, std::string> made;
   llvm::DenseMap<mlir::Value,
                  llvm::SmallVector<std::pair<dist::LayoutAttr, mlir::Value>>>
       reshards;

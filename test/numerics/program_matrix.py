@@ -128,7 +128,8 @@ def main():
     chosen += [(case, False) for case in OTHER_PLANS]
     cut = list(sequence_parallel_cases())
     random.Random(arguments.seed).shuffle(cut)
-    chosen += [(case, False) for case in cut[:arguments.threads // 2]] + [(case, True) for case in cut[-arguments.mpi // 2:]]
+    chosen += [(case, False) for case in cut[:arguments.threads // 2]]
+    chosen += [(case, True) for case in cut[-arguments.mpi // 2:]]
     failures = 0
     for case, mpi in chosen:
         model, dp, tp, micro_batches, tensor = case

@@ -92,6 +92,55 @@ class Explain(HeddleTest):
         self.assertTrue(memory["fits"])
 
 
+    def test_reshards_have_two_causes(self):
+        plan = self.write("cut.json", {**PLAN, "sequence_parallel": True})
+        files = ("explain", self.model, "--plan", plan, "--train", self.train)
+        answer = json.loads(self.heddle(*files, "--json").stdout)
+        block = [reshard for reshard in answer["reshards"] if reshard["function"] == "block"]
+        self.assertEqual([[step["kind"] for step in reshard["steps"]] for reshard in block],
+                         [["all_gather"], ["reduce_scatter"]] * 2)
+        gather = block[0]
+        self.assertEqual((gather["value"], gather["calls"]), ("'n1'", 2 * PLAN["micro_batches"]))
+        self.assertIn("rms_norm 'n1'", gather["made"])
+        self.assertIn("parameter 'wq'", gather["wanted"])
+        self.assertGreater(gather["bytes"], 0)
+        self.assertTrue(answer["cost"]["computed"])
+        saved = {value["name"]: value for value in answer["cost"]["saved_per_layer"]}
+        self.assertEqual(2 * saved["n1"]["bytes"], saved["n1"]["bytes_whole_sequences"])
+        self.assertIn({"name": "block.n1", "factors": "b s d", "saved": True}, answer["values"])
+        text = self.heddle(*files).stdout
+        self.assertIn("all_gather tp", text)
+        self.assertIn("sbh", text)
+        # Sequences are as long as the model takes where nothing is said of training.
+        alone = json.loads(self.heddle("explain", self.model, "--plan", plan, "--json").stdout)
+        self.assertEqual(len(alone["reshards"]), len(answer["reshards"]))
+
+    def test_a_plan_that_cost_formulas_do_not_know(self):
+        plan = {**PLAN, "tensor": {"values": [{"match": "block.x", "split": {"b": ["dp"]}},
+                                              {"match": "block.q", "split": {"b": ["dp"], "s": ["tp"]}}]}}
+        self.plan = self.write("pinned.json", plan)
+        files = ("explain", self.model, "--plan", self.plan, "--train", self.train)
+        answer = json.loads(self.heddle(*files, "--json").stdout)
+        self.assertFalse(answer["cost"]["computed"])
+        self.assertIn("block.q", answer["cost"]["reason"])
+        self.assertGreater(answer["memory"]["classes"][0]["live_peak_bytes"], 0)
+        self.assertIn("not computed", self.heddle(*files).stdout)
+        self.compile()
+        self.assertFalse(json.loads((self.out / "cost.json").read_text())["computed"])
+        recorded = json.loads(self.heddle("run", self.out, "--dry", "--json").stdout)
+        self.assertIsNone(recorded["as_predicted"])
+        self.assertIn("block.q", recorded["not_compared"])
+        self.assertIn("nothing is compared", self.heddle("run", self.out, "--dry").stdout)
+
+    def test_rules_of_values_are_refused_by_name(self):
+        for match, split, words in (("block.qq", {"b": ["dp"]}, ["matches no value", "block.qr"]),
+                                    ("block.q", {"k": ["tp"]}, ["factor 'k'", "a head is whole"]),
+                                    ("block.q", {"f": ["tp"]}, ["splits factor 'f'", "b s g r k"])):
+            plan = self.write("pinned.json", {**PLAN, "tensor": {"values": [{"match": match, "split": split}]}})
+            with self.subTest(match=match):
+                self.refuse("explain", self.model, "--plan", plan, "--train", self.train, words=words, code=1)
+
+
 class Usage(HeddleTest):
     def test_bad_usage_is_refused_with_a_message(self):
         compile_all = ("compile", self.model, "--cluster", self.cluster, "--train", self.train, "-o", self.out)

@@ -112,14 +112,11 @@ static Result<void> writeTexts(const fs::path &folder, const Inputs &inputs,
   } catch (const runtime::TablesError &error) {
     return Error{fmt::format("internal error: tables.bin: {}", error.what())};
   }
-  // Where lib/Cost has no formula for the plan there is no file.
-  if (Result<nlohmann::json> cost =
-          predictCost(inputs.model, *inputs.train, *inputs.plan))
-    if (auto ok = writeFile(folder / "cost.json", cost->dump(1) + "\n"); !ok)
-      return ok;
   const std::pair<const char *, std::string> files[] = {
       {"plan.json", writePlan(*inputs.plan)},
       {"layout.json", layoutText(tables)},
+      {"cost.json",
+       predictCost(inputs.model, *inputs.train, *inputs.plan).dump(1) + "\n"},
       {"memory.json",
        memoryJson(program.memory, *inputs.plan, inputs.cluster).dump(1) +
            "\n"}};

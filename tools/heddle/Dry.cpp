@@ -140,10 +140,13 @@ static json readMemory(const std::string &folder) {
   return document.is_object() ? document["classes"].at(0) : json::object();
 }
 
-/// What lib/Cost said when the folder was made, or null.
+/// What lib/Cost said when the folder was made.
 static json readPrediction(const std::string &folder) {
   Result<std::string> text = readFile(fs::path(folder) / "cost.json");
-  return text ? json::parse(*text, nullptr, false) : json();
+  json prediction = text ? json::parse(*text, nullptr, false) : json();
+  if (prediction.is_object())
+    return prediction;
+  return {{"computed", false}, {"reason", "there is no cost.json"}};
 }
 
 /// The first figure of a recording that is not as lib/Cost predicted; "" if
@@ -151,7 +154,7 @@ static json readPrediction(const std::string &folder) {
 static std::string
 firstMisprediction(const json &predicted, const std::string &folder,
                    const std::vector<Recording> &recordings) {
-  if (!predicted.is_object())
+  if (!predicted.value("computed", true))
     return "";
   json memory = readMemory(folder);
   for (const Recording &recording : recordings)
@@ -164,7 +167,8 @@ firstMisprediction(const json &predicted, const std::string &folder,
 
 static json summarize(const std::string &folder, const runtime::Tables &tables,
                       const std::vector<Recording> &recordings) {
-  json memory = readMemory(folder);
+  json memory = readMemory(folder), predicted = readPrediction(folder);
+  const bool isPredicted = predicted.value("computed", true);
   json ranks = json::array();
   for (const Recording &recording : recordings) {
     const json &trace = recording.trace;
@@ -179,7 +183,8 @@ static json summarize(const std::string &folder, const runtime::Tables &tables,
           {"classes", countClasses(recordings)},
           {"recorded", ranks},
           {"collectives_agree", true},
-          {"as_predicted", readPrediction(folder).is_object()},
+          {"as_predicted", isPredicted ? json(true) : json()},
+          {"not_compared", isPredicted ? json() : predicted["reason"]},
           {"arena_bytes", memory.value("arena_bytes", json())},
           {"live_peak_bytes", memory.value("live_peak_bytes", json())}};
 }
@@ -202,10 +207,12 @@ static void printSummary(const json &summary) {
                allocation["bytes"].dump(), allocation["highest"].dump());
   fmt::print("memory.json: arena {} bytes, live at the peak {}\n",
              summary["arena_bytes"].dump(), summary["live_peak_bytes"].dump());
-  fmt::print("{}\n", summary["as_predicted"] == true
-                         ? "FLOPs, bytes sent and live peak are what lib/Cost "
-                           "says from model and plan alone"
-                         : "lib/Cost has no formula for this plan");
+  if (summary["as_predicted"] == true)
+    fmt::print("FLOPs, bytes sent and live peak are what lib/Cost says from "
+               "model and plan alone\n");
+  else
+    fmt::print("nothing is compared with lib/Cost: {}\n",
+               summary["not_compared"].get<std::string>());
 }
 
 /// The first arena whose last touched byte is not its end; "" if none.

@@ -1,6 +1,7 @@
 //===- Explain.cpp - heddle explain: what a model and a plan are ----------===//
 
-#include "tools/heddle/ExplainMemory.h"
+#include "tools/heddle/ExplainCost.h"
+#include "tools/heddle/ExplainProgram.h"
 #include "tools/heddle/Inputs.h"
 #include "tools/heddle/Memory.h"
 
@@ -52,7 +53,8 @@ struct Explanation {
   std::vector<std::string> warnings;
   double flops = 0;
   std::int64_t sequences = 1, length = 0;
-  std::optional<MemoryReport> memory;
+  std::optional<ProgramFacts> program;
+  std::optional<json> cost;
 };
 
 } // namespace
@@ -172,8 +174,15 @@ static void printJson(const Explanation &e) {
     answer["padding"] = paddingJson(e);
   }
   answer["warnings"] = e.warnings;
-  if (e.memory)
-    answer["memory"] = memoryJson(*e.memory, *e.inputs.plan, e.inputs.cluster);
+  if (e.cost)
+    answer["cost"] = *e.cost;
+  if (e.program && e.program->memory)
+    answer["memory"] =
+        memoryJson(*e.program->memory, *e.inputs.plan, e.inputs.cluster);
+  if (e.program) {
+    answer["values"] = valuesJson(*e.program);
+    answer["reshards"] = reshardsJson(*e.program);
+  }
   answer["tensors"] = tensorsJson(e);
   fmt::print("{}\n", answer.dump());
 }
@@ -213,8 +222,42 @@ static void printText(const Explanation &e) {
       fmt::print("factor {} is padded from {} to {}\n", letter,
                  sizes["size"].dump(), sizes["padded"].dump());
   }
-  if (e.memory)
-    printMemory(*e.memory, showMemory);
+  if (e.program)
+    printReshards(*e.program);
+  if (e.cost)
+    printCost(*e.cost);
+  if (e.program && e.program->memory)
+    printMemory(*e.program->memory, showMemory);
+}
+
+/// Compiles the plan. Without training settings: one step of sequences as long
+/// as the model takes, and no figures of memory.
+static Result<void> explainPlan(Explanation &e) {
+  Inputs inputs = e.inputs;
+  const bool isTrained = inputs.train.has_value();
+  if (!isTrained) {
+    inputs.train.emplace();
+    inputs.train->sequenceLength = e.length;
+    inputs.train->globalBatch = inputs.plan->globalBatch();
+    inputs.model.dropout = {};
+  }
+  Result<std::vector<std::string>> warnings = checkInputs(inputs);
+  if (!warnings)
+    return warnings.error();
+  if (isTrained)
+    e.warnings = *warnings;
+  if (effectiveDropout(inputs.model, *inputs.train).any())
+    return showMemory ? settleDropout(inputs.model, *inputs.train)
+                      : Result<void>();
+  e.cost = costJson(inputs.model, *inputs.train, *inputs.plan);
+  Result<ProgramFacts> program = findProgram(inputs, isTrained);
+  if (!program)
+    return program.error();
+  e.program = std::move(*program);
+  if (e.program->memory && inputs.cluster)
+    if (auto misfit = describeMisfit(*e.program->memory, *inputs.cluster))
+      e.warnings.push_back(*misfit);
+  return {};
 }
 
 static int runExplain() {
@@ -225,23 +268,9 @@ static int runExplain() {
   if (showMemory && !(e.inputs.plan && e.inputs.train))
     return refuse(Error{"--memory wants --plan and --train: there is no "
                         "program without them"});
-  if (e.inputs.plan && e.inputs.train) {
-    Result<std::vector<std::string>> warnings = checkInputs(e.inputs);
-    if (!warnings)
-      return refuse(warnings.error(), kAnswerIsNo);
-    e.warnings = *warnings;
-    if (!effectiveDropout(e.inputs.model, *e.inputs.train).any()) {
-      Result<MemoryReport> memory = findMemory(e.inputs);
-      if (!memory)
-        return refuse(memory.error(), kAnswerIsNo);
-      e.memory = std::move(*memory);
-    } else if (showMemory) {
-      return refuse(settleDropout(e.inputs.model, *e.inputs.train).error());
-    }
-    if (e.memory && e.inputs.cluster)
-      if (auto misfit = describeMisfit(*e.memory, *e.inputs.cluster))
-        e.warnings.push_back(*misfit);
-  }
+  if (e.inputs.plan)
+    if (Result<void> done = explainPlan(e); !done)
+      return refuse(done.error(), kAnswerIsNo);
   for (const std::string &warning : e.warnings)
     warn(warning);
   asJson ? printJson(e) : printText(e);

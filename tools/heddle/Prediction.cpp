@@ -15,11 +15,12 @@
 using namespace heddle;
 using nlohmann::json;
 
-Result<json> tool::predictCost(const ModelConfig &model,
-                               const TrainSettings &train, const Plan &plan) {
+json tool::predictCost(const ModelConfig &model, const TrainSettings &train,
+                       const Plan &plan) {
   Result<RankSizes> sizes = rankSizes(model, train, plan);
   if (!sizes)
-    return sizes.error();
+    return json{
+        {"version", 1}, {"computed", false}, {"reason", sizes.message()}};
   FlopCount flops = stepFlops(model, *sizes);
   json axes = json::object();
   for (const auto &[list, use] : trafficByAxes(stepCollectives(*sizes)))
@@ -27,6 +28,7 @@ Result<json> tool::predictCost(const ModelConfig &model,
                                                      {"bytes", use.bytes}};
   return json{
       {"version", 1},
+      {"computed", true},
       {"gemm_flops", flops.products},
       {"attention_flops", flops.attention},
       {"axes", axes},

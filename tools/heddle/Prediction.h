@@ -18,10 +18,10 @@
 namespace heddle::tool {
 
 /// FLOPs, bytes sent per list of axes and live bytes at the peak, of one rank
-/// and step; or why lib/Cost has no formula for this plan.
-Result<nlohmann::json> predictCost(const ModelConfig &model,
-                                   const TrainSettings &train,
-                                   const Plan &plan);
+/// and step. Where lib/Cost has no formula for the plan `computed` is false,
+/// and `reason` says why.
+nlohmann::json predictCost(const ModelConfig &model, const TrainSettings &train,
+                           const Plan &plan);
 
 /// The first figure in which a recording (`trace`) or memory.json's live peak
 /// is not as predicted, with both numbers; "" where all are equal.
