@@ -33,6 +33,16 @@ bool untouched(const std::byte *canary) {
   return true;
 }
 
+/// Large memory in large pages, where the system has them: with small ones a
+/// third of the time of a kernel that streams goes to looking up addresses.
+void useLargePages(void *mapped, int64_t bytes) {
+#ifdef MADV_HUGEPAGE
+  constexpr int64_t kWorthwhile = 8 << 20;
+  if (bytes >= kWorthwhile)
+    madvise(mapped, size_t(bytes), MADV_HUGEPAGE); // a wish, no more
+#endif
+}
+
 /// The allocation that `at` is in, or NULL.
 Allocation *find(heddle_rt_context *context, uintptr_t at) {
   auto it = context->allocations.upper_bound(at);
@@ -153,6 +163,8 @@ heddle_rt_status heddle_rt_alloc(heddle_rt_context *context,
   if (mapped == MAP_FAILED)
     return fail(HEDDLE_RT_OUT_OF_MEMORY, "allocation {}: {} bytes: {}", given,
                 bytes, std::strerror(errno));
+  if (!record)
+    useLargePages(mapped, whole);
   auto *start = static_cast<std::byte *>(mapped) + kPage;
   if (context->checking && !record) {
     std::memset(start - kCanary, kCanaryByte, kCanary);

@@ -106,14 +106,14 @@ struct CrossEntropy {
   }
 };
 
-/// Operands: g, p, m, v, learning rate, both corrections.
+/// Operands: g, p, m, v, learning rate, both corrections 1 / (1 - beta^step).
 struct AdamW {
   float beta1, beta2, eps, decay;
   HEDDLE_FN void operator()(float g, float &p, float &m, float &v, float rate,
                             float correction1, float correction2) const {
     m = ::fmaf(beta1, m, (1.0f - beta1) * g);
     v = ::fmaf(beta2, v, (1.0f - beta2) * (g * g));
-    const float step = (m / correction1) / (math::sqrt(v / correction2) + eps);
+    const float step = correction1 * m / (math::sqrt(correction2 * v) + eps);
     p = ::fmaf(-rate, ::fmaf(decay, p, step), p);
   }
 };

@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
@@ -480,6 +481,34 @@ TEST(Recording, RefusesWhatIsInNoAllocation) {
     return heddle_rt_zero(stream, x, 64);
   });
   EXPECT_EQ(freed.message, "zero writes 64 bytes that are in no allocation");
+}
+
+/// The flags that the system keeps of the mapping in which `at` lies.
+std::string mappingFlags(const void *at) {
+  std::ifstream maps("/proc/self/smaps");
+  bool inside = false;
+  for (std::string line; std::getline(maps, line);) {
+    unsigned long long begin, end;
+    if (std::sscanf(line.c_str(), "%llx-%llx ", &begin, &end) == 2)
+      inside = begin <= uintptr_t(at) && uintptr_t(at) < end;
+    else if (inside && line.starts_with("VmFlags:"))
+      return line + " ";
+  }
+  return "";
+}
+
+TEST(Memory, LargeAllocationsAskForLargePages) {
+  if (!std::ifstream("/sys/kernel/mm/transparent_hugepage/enabled"))
+    GTEST_SKIP() << "this system has none";
+  const auto result = runOne({}, [](auto *context, auto *) {
+    float *large, *small;
+    HEDDLE_RT_TRY(alloc(context, "large", 32 << 20, large));
+    HEDDLE_RT_TRY(alloc(context, "small", 1 << 20, small));
+    EXPECT_THAT(mappingFlags(large), HasSubstr(" hg "));
+    EXPECT_THAT(mappingFlags(small), testing::Not(HasSubstr(" hg ")));
+    return HEDDLE_RT_OK;
+  });
+  EXPECT_TRUE(result) << result.message;
 }
 
 TEST(Options, BadSettingsAreNamed) {

@@ -30,25 +30,14 @@
 #ifndef HEDDLE_RUNTIME_SKELETONSHOST_H
 #define HEDDLE_RUNTIME_SKELETONSHOST_H
 
+#include "heddle/Runtime/CachesHost.h"
 #include "heddle/Runtime/Operands.h"
 
 #include <tuple>
 #include <utility>
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
-
-#define HEDDLE_INLINE __attribute__((always_inline))
 
 namespace heddle {
 namespace host {
-
-/// Elements between two looks at the operands: small enough that what is staged
-/// stays in the first cache.
-inline constexpr int64_t kBlock = 1024;
-/// Launches that write at least this much do so past the caches: a line that is
-/// written whole need not be read first, and nobody finds it in a cache anyway.
-inline constexpr int64_t kStreamBytes = 16 << 20;
 
 template <class F, class... O>
 struct Call {
@@ -58,79 +47,8 @@ struct Call {
   std::tuple<O...> operands;
 };
 
-inline void fence() {
-#if defined(__x86_64__)
-  _mm_sfence();
-#endif
-}
-
-/// Copies to memory that will not be read soon.
-inline void streamOut(char *to, const char *from, int64_t bytes) {
-#if defined(__AVX512F__)
-  const int64_t head = -reinterpret_cast<intptr_t>(to) & 63;
-  if (bytes >= head + 64) {
-    memcpy(to, from, size_t(head));
-    int64_t i = head;
-    for (; i + 64 <= bytes; i += 64)
-      _mm512_stream_si512(reinterpret_cast<__m512i *>(to + i),
-                          _mm512_loadu_si512(from + i));
-    memcpy(to + i, from + i, size_t(bytes - i));
-    return;
-  }
-#elif defined(__AVX2__)
-  const int64_t head = -reinterpret_cast<intptr_t>(to) & 63;
-  if (bytes >= head + 64) {
-    memcpy(to, from, size_t(head));
-    int64_t i = head;
-    for (; i + 64 <= bytes; i += 64)
-      for (int64_t half = i; half < i + 64; half += 32)
-        _mm256_stream_si256(
-            reinterpret_cast<__m256i *>(to + half),
-            _mm256_loadu_si256(reinterpret_cast<const __m256i *>(from + half)));
-    memcpy(to + i, from + i, size_t(bytes - i));
-    return;
-  }
-#endif
-  memcpy(to, from, size_t(bytes));
-}
-
-template <class O>
-using SliceOf = decltype(std::declval<const O &>().slice(0, 0, 0));
 template <class O>
 using ValueOf = decltype(std::declval<const SliceOf<O> &>().load(0));
-
-/// Stands between a loop and an operand that is only written: the loop fills
-/// the buffer, which is then streamed out.
-template <class O>
-struct Stage {
-  static constexpr bool kUsed = O::mode == Write && O::shape == Full;
-  using Element = typename O::Element;
-  alignas(64) Element buffer[kUsed ? kBlock : 1];
-
-  Stage() {} // leaves the buffer as it is
-
-  HEDDLE_INLINE SliceOf<O> redirect(SliceOf<O> s) {
-    if constexpr (kUsed)
-      s.data = buffer;
-    return s;
-  }
-  HEDDLE_INLINE void flush(const SliceOf<O> &s, int64_t count) const {
-    if constexpr (kUsed)
-      streamOut(reinterpret_cast<char *>(s.data),
-                reinterpret_cast<const char *>(buffer),
-                count * int64_t(sizeof(Element)));
-  }
-};
-
-template <class... O>
-bool worthStreaming(int64_t rows, int64_t columns) {
-  int64_t bytes = 0;
-  ((bytes += Stage<O>::kUsed
-                 ? rows * columns * int64_t(sizeof(typename O::Element))
-                 : 0),
-   ...);
-  return bytes >= kStreamBytes;
-}
 
 /// The inner loops of the skeletons over operands O. (Functions, since clang
 /// loses what nested generic lambdas capture.)
@@ -295,16 +213,20 @@ struct Lanes {
   }
 };
 
-/// Pass P over a row: its values are added to `values`.
-template <int P, class F, class... S>
+/// Pass P over a row: its values are added to `values`. `fetches`: it is the
+/// last to look at the row.
+template <int P, bool fetches, class F, class Next, class... S>
 HEDDLE_INLINE inline void reduceRow(const F &f, float *values, int64_t columns,
-                                    const S &...s) {
+                                    const Next &next, const S &...s) {
   Lanes<F, P> lanes;
   f.template init<P>(values);
   lanes.fill(values);
   int64_t first = 0;
-  for (; first + kLanes <= columns; first += kLanes)
+  for (; first + kLanes <= columns; first += kLanes) {
+    if constexpr (fetches)
+      next.fetch(first, kLanes);
     lanes.accumulate(f, values, first, kLanes, s.from(first)...);
+  }
   if (first < columns)
     lanes.accumulate(f, values, first, int(columns - first), s.from(first)...);
   lanes.reduce(f, values, columns);
@@ -314,16 +236,20 @@ HEDDLE_INLINE inline void reduceRow(const F &f, float *values, int64_t columns,
 template <class F, class... O, int... P>
 HEDDLE_INLINE inline void reduceThenApply(const Call<F, O...> &call, const F &f,
                                           std::integer_sequence<int, P...>,
+                                          const Ahead<O...> &next,
                                           const SliceOf<O> &...s) {
   using L = Loops<F, O...>;
   const int64_t n = call.columns;
   float values[kReduced<F> + 1]; // one more, for functors that reduce nothing
-  (reduceRow<P>(f, values, n, s...), ...);
+  constexpr int kLast = F::kPasses - !(kWritesElements<O> || ...);
+  (reduceRow<P, (P > 0 && P == kLast)>(f, values, n, next, s...), ...);
   if constexpr ((kWritesOnce<O> || ...))
     L::applyOnce(f, values, s..., s.load(0)...);
   if constexpr ((kWritesElements<O> || ...))
     for (int64_t first = 0; first < n; first += kBlock) {
       const int64_t count = n - first < kBlock ? n - first : kBlock;
+      if constexpr (F::kPasses > 0)
+        next.fetch(first, count);
       L::template block<&L::applyElements>(call.stream, f, values, first, count,
                                            s.from(first)...);
     }
@@ -336,7 +262,9 @@ void rowwiseBody(const void *args, int64_t begin, int64_t end) {
   const std::make_integer_sequence<int, F::kPasses> passes;
   const auto run = [&](const O &...o) {
     for (int64_t r = begin; r < end; ++r)
-      reduceThenApply<F, O...>(call, f, passes, o.slice(r, 0, call.columns)...);
+      reduceThenApply<F, O...>(call, f, passes,
+                               Ahead<O...>(r + 1, end, call.columns, o...),
+                               o.slice(r, 0, call.columns)...);
   };
   std::apply(run, call.operands);
   if (call.stream)
