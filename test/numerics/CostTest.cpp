@@ -438,6 +438,9 @@ TEST(CostOfProgram, EqualsLlama405B) {
   Plan plan = must(readPlan(
       root / "tools/examples/plans/llama-3.1-405b-tp8-dp1024.json", &model));
   checkProgram(model, train, plan);
+  for (PlanRule &rule : plan.tensor.values)
+    rule.split["s"] = {"tp"};
+  checkProgram(model, train, plan);
 }
 
 } // namespace

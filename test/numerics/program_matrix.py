@@ -3,9 +3,10 @@
 
 The plans are those of PlanMatrixTest: (dp, tp) with product 1, 2, 4 or 8, one or four
 micro-batches, with and without sequence parallelism, tiny models of each family, sizes
-that divide and sizes that do not. Plans that pin what they like are OTHER_PLANS.
+that divide and sizes that do not. OTHER_PLANS are chosen, `--drawn` ones pin parameters,
+values and saved values as the seed has it.
 
-    program_matrix.py --heddle build/bin/heddle [--threads N] [--mpi N] [--seed S]
+    program_matrix.py --heddle build/bin/heddle [--threads N] [--mpi N] [--drawn N] [--seed S]
 
 `--threads` cases run with ranks as threads, `--mpi` cases (8 ranks each) with MPI.
 Exit 1 if a case is not equal.
@@ -59,16 +60,17 @@ def edge(split):
 # Sequences that are cut otherwise than over dp (the inputs follow the plan); KV heads fewer than
 # tp, ragged heads, tied and untied tables with sequences cut over tp.
 OTHER_PLANS = [("llama", 2, 2, 1, edge({})), ("qwen2", 2, 2, 4, edge({"b": ["dp", "tp"]})),
-               ("llama", 1, 4, 1, SP), ("llama", 1, 4, 4, GATHERED), ("llama-ragged", 2, 2, 4, SP),
-               ("qwen2-ragged", 2, 4, 1, GATHERED), ("gpt2-ragged", 1, 4, 1, SP), ("gpt2", 4, 2, 4, GATHERED),
-               ("qwen3", 1, 2, 1, SP), ("qwen3-ragged", 2, 4, 4, SP),
-               ("llama", 2, 2, 1, edge({"b": ["dp"], "s": ["tp"]}))]
+               ("llama", 1, 4, 4, GATHERED), ("qwen2-ragged", 2, 4, 1, GATHERED), ("gpt2", 4, 2, 4, SP),
+               ("llama", 2, 2, 1, edge({"b": ["dp"], "s": ["tp"]})), ("llama-ragged", 2, 2, 4, SP),
+               ("llama", 1, 4, 1, SP), ("gpt2-ragged", 1, 4, 1, GATHERED), ("qwen3", 1, 2, 1, SP),
+               ("qwen3-ragged", 2, 4, 4, SP)]
 
 
 def describe(tensor):
     forms = [key for key in ("sequence_parallel", "save_gathered") if tensor.get(key)]
-    rules = "" if isinstance(tensor["tensor"], str) else json.dumps(tensor["tensor"]["values"][-1]["split"])
-    return " ".join(["megatron" if not rules else f"sequences {rules}", *forms])
+    if isinstance(tensor["tensor"], str):
+        return " ".join(["megatron", *forms])
+    return f"values {json.dumps(tensor['tensor']['values'])}"[:100]
 
 
 def all_cases():
@@ -86,8 +88,8 @@ def sequence_parallel_cases():
             yield model, dp, tp, micro_batches, GATHERED
 
 
-def verify(heddle, case, mpi):
-    """Runs one case; returns (equal, what was seen)."""
+def heddle_on(heddle, command, case, *options):
+    """`heddle COMMAND` on the files of a case."""
     model, dp, tp, micro_batches, tensor = case
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
@@ -99,18 +101,55 @@ def verify(heddle, case, mpi):
         train.write_text(f"sequence_length: {TOKENS}\nglobal_batch: {SEQUENCES * micro_batches}\nprecision: [fp32]\n"
                          "optimizer: {type: sgd, lr: 0.1}\ndropout: {attention: 0, residual: 0, embedding: 0}\n"
                          "seed: 1\n")
-        command = [heddle, "verify", str(config), "--plan", str(plan), "--train", str(train), "--json"]
-        if mpi:
-            command.append("--mpi")
-        run = subprocess.run(command, capture_output=True, text=True)
-        try:
-            answer = json.loads(run.stdout)
-        except ValueError:
-            return False, f"exit code {run.returncode}: {run.stderr.strip()[-400:]}"
-        worst = max((g["relative"] for g in answer["gradients"]), default=float("nan"))
-        return run.returncode == 0 and answer["equal"], (
-            f"loss {answer['loss']['relative']:.1e}, worst gradient {worst:.1e}, "
-            f"replicas {'equal' if answer['replicas_equal'] else 'differ'}")
+        return subprocess.run([heddle, command, str(config), "--plan", str(plan), "--train", str(train), "--json",
+                               *options], capture_output=True, text=True)
+
+
+def drawn_split(draw, factors, whole):
+    split = {}
+    for axis in draw.sample(["dp", "tp"], 2):
+        factor = draw.choice(factors.split())
+        if factor not in whole and draw.random() < 0.7:
+            split.setdefault(factor, []).append(axis)
+    return split
+
+
+def drawn_cases(heddle, count, seed):
+    """Legal plans that lay a third of the parameters, some values and some saved values as they like."""
+    draw = random.Random(seed)
+    while count:
+        model, dp, tp, micro_batches = draw.choice(list(MODELS)[:-1]), draw.choice([1, 2]), draw.choice([2, 4]), 1
+        case = model, dp, tp, micro_batches, {"tensor": "megatron"}
+        facts = json.loads(heddle_on(heddle, "explain", case).stdout)
+        rules = [{"match": tensor["name"], "split": {letter: ["tp"] for letter, axes in
+                                                     zip(tensor["letters"].split(), tensor["layout"]["dims"]) if axes}}
+                 for tensor in facts["tensors"]]
+        for tensor in facts["tensors"]:
+            if draw.random() < 0.3:  # all layers alike
+                name = ".".join("*" if part.isdigit() else part for part in tensor["name"].split("."))
+                rules.append({"match": name, "split": drawn_split(draw, tensor["letters"], "p")})
+        values = [{"match": name, "split": {"b": ["dp"]}} for name in ("block.x", "block.delta")]
+        values += [{"match": value["name"], "split": drawn_split(draw, value["factors"], "k")}
+                   for value in facts["values"] if draw.random() < 0.15]
+        saved = [{"match": value["name"], "split": drawn_split(draw, value["factors"], "k")}
+                 for value in facts["values"] if value["saved"] and draw.random() < 0.15]
+        case = *case[:4], {"tensor": {"parameters": rules, "values": values, "saved": saved}}
+        if heddle_on(heddle, "explain", case).returncode == 0:
+            count -= 1
+            yield case
+
+
+def verify(heddle, case, mpi):
+    """Runs one case; returns (equal, what was seen)."""
+    run = heddle_on(heddle, "verify", case, *(["--mpi"] if mpi else []))
+    try:
+        answer = json.loads(run.stdout)
+    except ValueError:
+        return False, f"exit code {run.returncode}: {run.stderr.strip()[-400:]}"
+    worst = max((g["relative"] for g in answer["gradients"]), default=float("nan"))
+    return run.returncode == 0 and answer["equal"], (
+        f"loss {answer['loss']['relative']:.1e}, worst gradient {worst:.1e}, "
+        f"replicas {'equal' if answer['replicas_equal'] else 'differ'}")
 
 
 def main():
@@ -118,6 +157,7 @@ def main():
     parser.add_argument("--heddle", required=True)
     parser.add_argument("--threads", type=int, default=30)
     parser.add_argument("--mpi", type=int, default=4)
+    parser.add_argument("--drawn", type=int, default=6)
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
     cases = list(all_cases())
@@ -125,11 +165,12 @@ def main():
     wide = [case for case in cases if case[1] * case[2] == 8]
     chosen = [(case, False) for case in cases[:arguments.threads]]
     chosen += [(case, True) for case in wide[:arguments.mpi]]
-    chosen += [(case, False) for case in OTHER_PLANS]
+    chosen += [(case, False) for case in OTHER_PLANS[:arguments.threads]]
     cut = list(sequence_parallel_cases())
     random.Random(arguments.seed).shuffle(cut)
     chosen += [(case, False) for case in cut[:arguments.threads // 2]]
     chosen += [(case, True) for case in cut[-arguments.mpi // 2:]]
+    chosen += [(case, False) for case in drawn_cases(arguments.heddle, arguments.drawn, arguments.seed)]
     failures = 0
     for case, mpi in chosen:
         model, dp, tp, micro_batches, tensor = case

@@ -373,11 +373,12 @@ TEST_P(NeverDiffers, InLateOrder) {
 
 INSTANTIATE_TEST_SUITE_P(
     Programs, NeverDiffers,
-    testing::Values(RightProgram{"TwoRanks", "llama dp 2 tp 1", false},
-                    RightProgram{"FourRanks", "qwen2 ragged dp 2 tp 2", false},
-                    RightProgram{"FourRanksOverlapped",
-                                 "qwen2 ragged dp 2 tp 2", true},
-                    RightProgram{"EightRanks", "llama dp 2 tp 4", false}),
+    testing::Values(
+        RightProgram{"TwoRanks", "llama dp 2 tp 1", false},
+        RightProgram{"FourRanks", "qwen2 ragged dp 2 tp 2", false},
+        RightProgram{"FourRanksOverlapped", "qwen2 ragged dp 2 tp 2", true},
+        RightProgram{"EightRanks", "llama dp 2 tp 4", false},
+        RightProgram{"SequencesCut", "qwen3 dp 2 tp 2, sequences cut", false}),
     [](const auto &info) { return std::string(info.param.name); });
 
 } // namespace

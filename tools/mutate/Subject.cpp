@@ -21,10 +21,12 @@ struct Description {
   const char *name;
   int64_t dp, tp, microBatches;
   const char *config;
+  const char *sequences = ""; ///< members of the plan
 };
 
 // Between them: KV heads fewer than tp, sizes that tp does not divide, tied and
-// untied embeddings, biases, LayerNorm, one micro-batch and several.
+// untied embeddings, biases, LayerNorm, one micro-batch and several, sequences
+// whole and cut over tp.
 constexpr Description kSubjects[] = {
     {"llama dp 2 tp 4", 2, 4, 2, R"({"model_type": "llama", "hidden_size": 16,
       "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 8,
@@ -45,17 +47,28 @@ constexpr Description kSubjects[] = {
       "n_layer": 2, "n_head": 3, "n_inner": 21, "n_positions": 32,
       "vocab_size": 51, "activation_function": "gelu_new",
       "layer_norm_epsilon": 1e-5})"},
+    {"qwen3 dp 2 tp 2, sequences cut", 2, 2, 2, R"({"model_type": "qwen3",
+      "hidden_size": 12, "intermediate_size": 20, "num_hidden_layers": 2,
+      "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 6,
+      "vocab_size": 48, "hidden_act": "silu", "max_position_embeddings": 64,
+      "rms_norm_eps": 1e-6, "tie_word_embeddings": false})",
+     R"(, "sequence_parallel": true)"},
+    {"gpt2 dp 2 tp 2, sequences cut, saved gathered", 2, 2, 1,
+     R"({"model_type": "gpt2", "n_embd": 16, "n_layer": 2, "n_head": 4,
+      "n_positions": 32, "vocab_size": 51, "activation_function": "gelu_new",
+      "layer_norm_epsilon": 1e-5})",
+     R"(, "sequence_parallel": true, "save_gathered": true)"},
 };
 
 constexpr int64_t kSequences = 4, kLength = 6; // of a micro-batch, over all dp
 
 Result<Plan> planOf(const ModelConfig &model, int64_t dp, int64_t tp,
-                    int64_t microBatches) {
+                    int64_t microBatches, const char *sequences) {
   auto document = Document::parse(
       fmt::format(R"({{"version": 1, "mesh": [["pp", 1], ["dp", {}], ["cp", 1],
         ["tp", {}]], "micro_batch": {}, "micro_batches": {},
-        "tensor": "megatron"}})",
-                  dp, tp, kSequences / dp, microBatches),
+        "tensor": "megatron"{}}})",
+                  dp, tp, kSequences / dp, microBatches, sequences),
       "plan.json", Document::Syntax::Json);
   if (!document)
     return document.error();
@@ -90,9 +103,9 @@ std::unique_ptr<Subject> Subject::create(MLIRContext &context, unsigned index,
   subject->train.globalBatch = kSequences * what.microBatches;
   // An update in proportion to the gradient: Adam hides constant factors.
   subject->train.optimizer.kind = OptimizerKind::Sgd;
-  Result<Plan> plan =
-      planOf(subject->model, what.dp, what.tp, what.microBatches);
-  Result<Plan> one = planOf(subject->model, 1, 1, what.microBatches);
+  Result<Plan> plan = planOf(subject->model, what.dp, what.tp,
+                             what.microBatches, what.sequences);
+  Result<Plan> one = planOf(subject->model, 1, 1, what.microBatches, "");
   if (!plan || !one)
     return error = (plan ? one : plan).message(), nullptr;
   subject->plan = std::move(*plan);

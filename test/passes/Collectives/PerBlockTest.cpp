@@ -23,6 +23,10 @@ constexpr const char *kLlama =
         "hidden_act": "silu", "max_position_embeddings": 64, "rms_norm_eps": 1e-5,
         "tie_word_embeddings": false})";
 
+constexpr const char *kGpt2 =
+    R"({"model_type": "gpt2", "n_embd": 16, "n_layer": 2, "n_head": 4, "n_positions": 32,
+        "vocab_size": 48, "activation_function": "gelu_new", "layer_norm_epsilon": 1e-5})";
+
 using Counts = std::map<std::string, int>;
 
 template <class T>
@@ -39,17 +43,20 @@ Document parse(const std::string &text) {
 }
 
 Plan planOf(const ModelConfig &model, int64_t dp, int64_t tp,
-            bool sequenceParallel) {
+            const std::string &sequences) {
   return must(
       readPlan(parse("{\"version\": 1, \"mesh\": [[\"pp\", 1], [\"dp\", " +
                      std::to_string(dp) + "], [\"cp\", 1], [\"tp\", " +
                      std::to_string(tp) +
                      "]], \"micro_batch\": " + std::to_string(4 / dp) +
-                     ", \"micro_batches\": 2, \"tensor\": \"megatron\", "
-                     "\"sequence_parallel\": " +
-                     (sequenceParallel ? "true}" : "false}")),
+                     ", \"micro_batches\": 2, \"tensor\": \"megatron\"" +
+                     sequences + "}"),
                &model));
 }
+
+constexpr const char *kCut = ", \"sequence_parallel\": true";
+constexpr const char *kGathered =
+    ", \"sequence_parallel\": true, \"save_gathered\": true";
 
 /// Collectives of a function, by name and axes.
 Counts collectivesOf(mlir::ModuleOp module, llvm::StringRef function) {
@@ -68,18 +75,19 @@ Counts collectivesOf(mlir::ModuleOp module, llvm::StringRef function) {
 }
 
 /// Compiles a plan to one rank's program, holds it against one device, and
-/// counts the collectives of forward and backward of a block.
-std::pair<Counts, Counts> countAndRun(int64_t dp, int64_t tp,
-                                      bool sequenceParallel) {
-  ModelConfig model = must(readModelConfig(parse(kLlama)));
+/// counts the collectives of each segment.
+std::map<std::string, Counts> countAndRun(const char *config, int64_t dp,
+                                          int64_t tp,
+                                          const std::string &sequences = "") {
+  ModelConfig model = must(readModelConfig(parse(config)));
+  model.dropout = {};
   TrainSettings train;
   train.sequenceLength = 8;
   train.globalBatch = 8;
   train.optimizer.kind = OptimizerKind::Sgd;
   mlir::MLIRContext context;
   context.disableMultithreading();
-  Plan one = planOf(model, 1, 1, false),
-       plan = planOf(model, dp, tp, sequenceParallel);
+  Plan one = planOf(model, 1, 1, ""), plan = planOf(model, dp, tp, sequences);
   auto reference =
       compileUpTo(context, CompileInput{model, train, one}, Phase::Autodiff);
   auto module = compileUpTo(context, CompileInput{model, train, plan},
@@ -91,36 +99,63 @@ std::pair<Counts, Counts> countAndRun(int64_t dp, int64_t tp,
   auto comparison = interpret::compareSteps(**reference, **module, {});
   EXPECT_TRUE(succeeded(comparison) && comparison->isEqual(1e-9))
       << (succeeded(comparison) ? comparison->describe() : "");
-  return {collectivesOf(**module, "block"),
-          collectivesOf(**module, "block_bwd")};
+  std::map<std::string, Counts> counts;
+  for (const char *segment :
+       {"embedding", "embedding_bwd", "block", "block_bwd", "head"})
+    counts[segment] = collectivesOf(**module, segment);
+  return counts;
 }
 
 TEST(CollectivesPerBlock, TensorParallel) {
-  auto [forward, backward] = countAndRun(2, 2, false);
-  EXPECT_EQ(forward, (Counts{{"all_reduce tp", 2}}));
-  EXPECT_EQ(backward, (Counts{{"all_reduce tp", 2}}));
+  auto counts = countAndRun(kLlama, 2, 2);
+  EXPECT_EQ(counts["block"], (Counts{{"all_reduce tp", 2}}));
+  EXPECT_EQ(counts["block_bwd"], (Counts{{"all_reduce tp", 2}}));
 }
 
 TEST(CollectivesPerBlock, FewerKvHeadsThanRanks) {
-  auto [forward, backward] = countAndRun(2, 4, false);
-  EXPECT_EQ(forward, (Counts{{"all_reduce tp.kv tp.copy", 2}}));
+  auto counts = countAndRun(kLlama, 2, 4);
+  EXPECT_EQ(counts["block"], (Counts{{"all_reduce tp.kv tp.copy", 2}}));
   // Gradients of keys and values are summed over the ranks that share them.
-  EXPECT_EQ(backward["all_reduce tp.kv tp.copy"], 2);
-  EXPECT_EQ(backward["all_reduce tp.copy"], 2);
+  EXPECT_EQ(counts["block_bwd"]["all_reduce tp.kv tp.copy"], 2);
+  EXPECT_EQ(counts["block_bwd"]["all_reduce tp.copy"], 2);
+}
+
+/// What Megatron-LM's sequence parallelism has.
+void expectSequenceParallel(std::map<std::string, Counts> counts,
+                            const std::string &tp, int gathersInBackward) {
+  const std::string gather = "all_gather " + tp,
+                    scatter = "reduce_scatter " + tp,
+                    reduce = "all_reduce " + tp;
+  // Rows of the table are summed and scattered; positions cost nothing.
+  counts["embedding"].erase("slice " + tp);
+  counts["embedding_bwd"].erase("slice " + tp);
+  EXPECT_EQ(counts["embedding"], (Counts{{scatter, 1}}));
+  EXPECT_EQ(counts["embedding_bwd"], (Counts{{gather, 1}}));
+  EXPECT_EQ(counts["block"], (Counts{{gather, 2}, {scatter, 2}}));
+  EXPECT_EQ(counts["block_bwd"][gather], gathersInBackward);
+  EXPECT_EQ(counts["block_bwd"][scatter], 2);
+  EXPECT_EQ(counts["block_bwd"].count(reduce), 0u);
+  // Logits are split along the vocabulary, so they need all of the sequence.
+  EXPECT_EQ(counts["head"], (Counts{{gather, 1}, {reduce, 3}, {scatter, 1}}));
 }
 
 TEST(CollectivesPerBlock, SequenceParallel) {
-  auto [forward, backward] = countAndRun(2, 2, true);
-  EXPECT_EQ(forward, (Counts{{"all_gather tp", 2}, {"reduce_scatter tp", 2}}));
-  // dy and d_x1, and again the two norms' results, of which only shards are
+  // dy and d_x2, and again the two norms' results, of which only shards are
   // saved.
-  EXPECT_EQ(backward, (Counts{{"all_gather tp", 4}, {"reduce_scatter tp", 2}}));
+  expectSequenceParallel(countAndRun(kLlama, 2, 2, kCut), "tp", 4);
+  expectSequenceParallel(countAndRun(kLlama, 2, 2, kGathered), "tp", 2);
+  expectSequenceParallel(countAndRun(kLlama, 1, 4, kCut), "tp.kv tp.copy", 4);
+}
+
+TEST(CollectivesPerBlock, SequenceParallelBehindBiases) {
+  expectSequenceParallel(countAndRun(kGpt2, 2, 2, kCut), "tp", 4);
+  expectSequenceParallel(countAndRun(kGpt2, 1, 4, kGathered), "tp", 2);
 }
 
 TEST(CollectivesPerBlock, DataParallelHasNone) {
-  auto [forward, backward] = countAndRun(4, 1, false);
-  EXPECT_EQ(forward, Counts());
-  EXPECT_EQ(backward, Counts());
+  auto counts = countAndRun(kLlama, 4, 1);
+  EXPECT_EQ(counts["block"], Counts());
+  EXPECT_EQ(counts["block_bwd"], Counts());
 }
 
 } // namespace
