@@ -112,10 +112,13 @@ private:
             [op, other] { op->setAttr("axes", other); }, false,
             " to " + std::to_string(program.getGroupSize(other)) + " ranks");
     if (auto reduce = dyn_cast<rt::AllReduceOp>(op))
-      add("exchange sum and maximum", op, one, [reduce]() mutable {
-        bool sums = reduce.getReduction() == rt::Reduction::sum;
-        reduce.setReduction(sums ? rt::Reduction::max : rt::Reduction::sum);
-      });
+      // The only maximum is the loss's, equal on all ranks either way.
+      add("exchange sum and maximum", op,
+          isMaximum(op) ? "a softmax's maximum only shifts exponents" : one,
+          [reduce]() mutable {
+            bool sums = reduce.getReduction() == rt::Reduction::sum;
+            reduce.setReduction(sums ? rt::Reduction::max : rt::Reduction::sum);
+          });
   }
 
   void findScale(rt::GemmOp gemm) {
