@@ -139,9 +139,12 @@ FailureOr<Value> collectives::buildReshard(OpBuilder &builder,
                 .build(step, value);
     remark::passed(
         where, remark::RemarkOpts::name("LowerReshard").category("collectives"))
-        << reshardKindName(step.kind) << " of " << reason.value << " from "
-        << reason.from << " to " << reason.to << "; made: " << reason.made
-        << "; wanted: " << reason.wanted << remark::metric("Bytes", step.bytes);
+        << reshardKindName(step.kind) << remark::metric("Bytes", step.bytes)
+        << remark::metric("Value", StringRef(reason.value))
+        << remark::metric("From", StringRef(reason.from))
+        << remark::metric("To", StringRef(reason.to))
+        << remark::metric("Made", StringRef(reason.made))
+        << remark::metric("Wanted", StringRef(reason.wanted));
   }
   return value;
 }

@@ -141,6 +141,87 @@ TEST(Traffic, CountsReductionsOfAStep) {
   EXPECT_EQ(traffic[{"tp"}].bytes, 3 * (6 * 32 + 3 * 4) * 4 + 8);
 }
 
+/// The same with sequences cut over tp.
+RankSizes sizesOfCut(bool isSavedGathered) {
+  ModelConfig model = smallLlama();
+  Plan plan = planOf(model, 2, 2, 1, 3);
+  for (PlanRule &rule : plan.tensor.values)
+    rule.split["s"] = {"tp"};
+  if (isSavedGathered)
+    plan.tensor.saved = {{"block.n[12]", {{"b", {"dp"}}}}};
+  Result<RankSizes> sizes = rankSizes(model, settings(4, 6), plan);
+  EXPECT_TRUE(sizes) << sizes.message();
+  return *sizes;
+}
+
+// Of 4 x 8 numbers each moves half. Embedding, block 4, head 2; backward of
+// the block 6 (the incoming gradient, n2 again, to n2, the one between, n1
+// again, to n1), of the embedding 1: 14 per micro-batch, beside the loss's 3
+// of 4 numbers. Norms' 3 x 8 numbers over all 4 ranks: 3/2 of each.
+TEST(Traffic, CutSequencesAreGatheredAndScattered) {
+  for (bool isGathered : {false, true}) {
+    auto traffic = trafficByAxes(stepCollectives(sizesOfCut(isGathered)));
+    const std::int64_t moved = isGathered ? 12 : 14;
+    ASSERT_EQ(traffic.size(), 3u);
+    EXPECT_EQ(traffic[{"tp"}].calls, 3 * (moved + 3) + 1);
+    EXPECT_EQ(traffic[{"tp"}].bytes, 3 * (moved * 16 + 3 * 4) * 4 + 8);
+    EXPECT_EQ((traffic[{"dp", "tp"}].calls), 3);
+    EXPECT_EQ((traffic[{"dp", "tp"}].bytes), 3 * 8 * 4 * 3 / 2);
+    EXPECT_EQ(traffic[{"dp"}].calls, 9 + 1 + 1);
+    EXPECT_EQ(traffic[{"dp"}].bytes, (392 - 3 * 8) * 4 + 4 + 8);
+  }
+}
+
+// x1, x2 twice and both norms' statistics are cut, and so are n1 and n2 unless
+// they are saved gathered. Head: logits' gradient with the gathered input.
+TEST(LiveMemory, CutSequencesSaveParts) {
+  for (bool isGathered : {false, true}) {
+    LiveMemory memory =
+        liveMemory(smallLlama(), settings(4, 6), sizesOfCut(isGathered));
+    const std::int64_t normed = isGathered ? 128 : 64;
+    EXPECT_EQ(memory.saved,
+              3 * 64 + 2 * normed + 2 * 8 + 2 * 64 + 2 * 32 + 32 + 3 * 96);
+    EXPECT_EQ(memory.frames[0].moment, "gradient of logits");
+    EXPECT_EQ(memory.frames[0].frameBytes, 64 + 8 + 128 + 2 * 128 + 2 * 16);
+    EXPECT_EQ(memory.frames[0].carriedBytes, 8 + 2 * 64);
+  }
+}
+
+TEST(RankSizesOfPlan, OtherFormsAreRefusedByName) {
+  ModelConfig model = smallLlama();
+  auto refusal = [&](auto change, std::int64_t tp) {
+    Plan plan = planOf(model, 2, tp, 1, 3);
+    for (PlanRule &rule : plan.tensor.values)
+      rule.split["s"] = {"tp"};
+    change(plan);
+    Result<RankSizes> sizes = rankSizes(model, settings(4, 6), plan);
+    return sizes ? "" : sizes.message();
+  };
+  EXPECT_EQ(refusal([](Plan &) {}, 4), "");
+  EXPECT_THAT(
+      refusal([](Plan &plan) { plan.tensor.values.push_back({"block.q", {}}); },
+              2),
+      HasSubstr("\"block.q\""));
+  EXPECT_THAT(refusal(
+                  [](Plan &plan) {
+                    plan.tensor.saved = {{"block.m", {{"f", {"tp"}}}}};
+                  },
+                  2),
+              HasSubstr("tensor.saved"));
+  EXPECT_THAT(
+      refusal([](Plan &plan) { plan.tensor.values.back().split.erase("s"); },
+              2),
+      HasSubstr("both or none along s"));
+  EXPECT_THAT(
+      refusal(
+          [](Plan &plan) { plan.tensor.parameters.push_back({"*mlp*", {}}); },
+          2),
+      HasSubstr("split over all of tp"));
+  model.kvHeads = 1;
+  model.queryHeadsPerKvHead = 4;
+  EXPECT_THAT(refusal([](Plan &) {}, 2), HasSubstr("1 KV head for tp = 2"));
+}
+
 TEST(Traffic, OneRankSendsNothing) {
   ModelConfig model = smallLlama();
   Result<RankSizes> sizes =
