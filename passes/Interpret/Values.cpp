@@ -112,6 +112,14 @@ Batch heddle::interpret::makeTestBatch(int64_t sequences, int64_t length,
       batch.documents.integers[at] = s < second ? 0 : 1;
     }
   }
+  // Padding of the vocabulary begins behind its last entry: one label is that.
+  auto counted = llvm::find_if(batch.labels.integers,
+                               [](int64_t label) { return label >= 0; });
+  if (counted != batch.labels.integers.end()) {
+    *counted = vocabulary - 1;
+    batch.tokens.integers[counted - batch.labels.integers.begin() + 1] =
+        vocabulary - 1;
+  }
   return batch;
 }
 

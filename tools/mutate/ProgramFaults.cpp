@@ -92,7 +92,8 @@ private:
       add("delete a collective", op, one, [op] { op->erase(); });
     rt::BufferOp from = bufferOf(op->getOperand(0)),
                  to = bufferOf(op->getOperand(1));
-    bool apart = !inPlace && from && to && from.getName() != to.getName();
+    // A function's own buffers are no part of what it is given.
+    bool apart = from && to ? from.getName() != to.getName() : !from != !to;
     add("duplicate a collective", op,
         isMaximum(op) ? "the maximum of equal values is that value"
         : apart       ? "the second one reads the same and writes the same"
