@@ -16,7 +16,9 @@ def Dist_FactorRuleOpInterface : OpInterface<"FactorRuleOpInterface"> {
 
     - `sum f g`, `max f`: reduced where missing in a result; a result without a
       summed factor that is split becomes partial;
-    - `whole f`: may not be split;
+    - `whole f`: may not be split, and not be stored with padding;
+    - `padded f`: may be stored with padding all the same: another operand tells
+      the op what is padding;
     - `position f g`: the op must know which part of `f` and of `g` it has (after
       partitioning its attribute `shards` has a `#dist.shard` for each of them of
       which a rank does not simply hold the whole);

@@ -118,6 +118,8 @@ private:
         f.reduce = FactorRule::Reduce::Max;
       else if (kind == "whole")
         f.whole = true;
+      else if (kind == "padded")
+        f.padded = true;
       else if (kind == "position")
         f.position = true;
       else
@@ -249,10 +251,11 @@ private:
   }
 
   // F4: an op that needs a factor whole computes over all of it, so padding
-  // would count as elements (a mean of 10 stored as 12 divides by 12).
+  // would count as elements (a mean of 10 stored as 12 divides by 12), unless
+  // it says that something else tells it what is padding.
   LogicalResult checkPadding(unsigned operand, unsigned dim, unsigned factor) {
     LayoutAttr layout = operands[operand];
-    if (!layout || !rule.factors[factor].whole)
+    if (!layout || !rule.factors[factor].whole || rule.factors[factor].padded)
       return success();
     int64_t size = cast<RankedTensorType>(op->getOperand(operand).getType())
                        .getDimSize(dim);

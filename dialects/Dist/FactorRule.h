@@ -21,6 +21,7 @@ struct FactorRule {
     std::string name;
     Reduce reduce = Reduce::None;
     bool whole = false;
+    bool padded = false; ///< may be stored with padding though it is whole
     bool position = false;
   };
   llvm::SmallVector<Factor> factors;

@@ -255,14 +255,15 @@ class Transformer_AttentionBase<string mnemonic, string rule, list<Trait> traits
 }
 
 def Transformer_AttentionOp : Transformer_AttentionBase<"attention",
-    "b s g r k, b t g k, b t g k, b s, b t, b s, b t -> b s g r k, b s g r; whole t k; position r", [HasGradient]> {
+    "b s g r k, b t g k, b t g k, b s, b t, b s, b t -> b s g r k, b s g r; whole t k; padded t; position r", [HasGradient]> {
   let summary = "Causal grouped-query attention";
   let description = [{
     Query i sees key j where both are of one document, position j is at most
     position i and, with a `window` above 0, position i minus position j is less
     than it. The second result is the logarithm of the sum of exponentials per
     query, which backward reads. Query heads that are padding give zero: their
-    keys and values are those of the KV head, which need not be zero.
+    keys and values are those of the KV head, which need not be zero. Tokens that
+    are padding are of a document of their own, so that no query sees them.
 
     ```mlir
     %o, %lse = transformer.attention %qr, %kr, %v, %positions, %positions, %documents, %documents scale 2.500000e-01 window 16 : (tensor<4x32x2x2x16xf32>, tensor<4x32x2x16xf32>, tensor<4x32x2x16xf32>, tensor<4x32xi32>, tensor<4x32xi32>, tensor<4x32xi32>, tensor<4x32xi32>) -> (tensor<4x32x2x2x16xf32>, tensor<4x32x2x2xf32>)
@@ -275,7 +276,7 @@ def Transformer_AttentionOp : Transformer_AttentionBase<"attention",
 }
 
 def Transformer_AttentionGradOp : Transformer_AttentionBase<"attention_grad",
-    "b s g r k, b s g r k, b t g k, b t g k, b s g r k, b s g r, b s, b t, b s, b t -> b s g r k, b t g k, b t g k; whole t k; sum s r; linear 0", []> {
+    "b s g r k, b s g r k, b t g k, b t g k, b s g r k, b s g r, b s, b t, b s, b t -> b s g r k, b t g k, b t g k; whole t k; padded t; sum s r; linear 0", []> {
   let summary = "Gradients of query, key and value";
   let description = [{
     Operands: gradient of the result, query, key, value, result, lse, positions,

@@ -28,7 +28,7 @@ std::int64_t RankSizes::ranks(const AxisList &axes) const {
 }
 
 bool RankSizes::valuesStayPartial() const {
-  return !copies.empty() && d < kvHeads * k && d < tokens() * ranks(data);
+  return !copies.empty() && d < kvHeads * k && d < b * length * ranks(data);
 }
 
 const RankParameter *RankSizes::find(Segment segment,
@@ -193,7 +193,8 @@ void Reader::setSizes() {
   sizes.layers = model.layers;
   sizes.microBatches = plan.microBatches;
   sizes.b = plan.microBatch;
-  sizes.s = train.sequenceLength;
+  sizes.length = train.sequenceLength;
+  sizes.s = paddedLength(plan, model, train.sequenceLength);
   sizes.d = model.hidden;
   sizes.k = model.headSize;
   sizes.kvHeads = model.kvHeads;

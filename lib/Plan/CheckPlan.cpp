@@ -285,13 +285,6 @@ Result<void> PlanChecker::checkValueRule(const PlanRule &rule,
                     "in every op that reads it; leave the factor out",
                     key, rule.match, factor, fmt::join(axes, ", "),
                     factor == "k" ? "a head is" : "the keys of attention are");
-    if (factor == "s" && train.sequenceLength % sizeOf(axes) != 0)
-      return refuse("{}: rule \"{}\" splits sequences of {} tokens over {} "
-                    "({} ranks), which does not divide them; attention needs "
-                    "its keys without padding, so choose a sequence_length "
-                    "that is a multiple of {}",
-                    key, rule.match, train.sequenceLength,
-                    fmt::join(axes, ", "), sizeOf(axes), sizeOf(axes));
   }
   return {};
 }
@@ -359,6 +352,8 @@ void PlanChecker::warnAboutPadding() {
                    padded.at("g") * padded.at("r"));
   warnAboutPadding("the vocabulary", sizes.at("v"), padded.at("v"));
   warnAboutPadding("the ffn size", sizes.at("f"), padded.at("f"));
+  warnAboutPadding("the sequence length", train.sequenceLength,
+                   paddedLength(plan, model, train.sequenceLength));
 }
 
 void PlanChecker::warnAboutIdleAxes() {

@@ -242,6 +242,24 @@ std::map<std::string, std::int64_t> factorSizes(const Plan &plan,
   return sizes;
 }
 
+std::int64_t paddedLength(const Plan &plan, const ModelConfig &model,
+                          std::int64_t length) {
+  const ReshardMesh mesh = meshOfPlan(plan, model);
+  std::int64_t multiple = 1;
+  for (const std::vector<PlanRule> *rules :
+       {&plan.tensor.values, &plan.tensor.saved})
+    for (const PlanRule &rule : *rules) {
+      const PlanSplit split =
+          detail::meshSplit(rule.split, headSplitOf(plan, model));
+      std::int64_t ranks = 1;
+      if (auto found = split.find("s"); found != split.end())
+        for (const std::string &axis : found->second)
+          ranks *= sizeIn(mesh, axis);
+      multiple = std::lcm(multiple, ranks);
+    }
+  return roundUp(length, multiple);
+}
+
 std::map<std::string, std::int64_t> paddedSizes(const Plan &plan,
                                                 const ModelConfig &model) {
   const ReshardMesh mesh = meshOfPlan(plan, model);

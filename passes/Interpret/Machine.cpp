@@ -6,6 +6,7 @@
 
 #include "llvm/ADT/StringExtras.h"
 
+#include <limits>
 #include <thread>
 
 using namespace mlir;
@@ -295,6 +296,14 @@ FailureOr<Tensor> Machine::getState(StringRef name, int64_t layer,
 // Running
 //===----------------------------------------------------------------------===//
 
+/// What an input has where there is padding: no label is counted, and no token
+/// is of a document of the batch.
+static int64_t paddingOf(StringRef name) {
+  if (name == "labels")
+    return -100;
+  return name == "documents" ? std::numeric_limits<int32_t>::min() : 0;
+}
+
 /// What `rank` gets for an argument.
 static Datum makeArgument(const std::vector<Tensor> &entries, Type type,
                           dist::LayoutAttr layout, int64_t padding,
@@ -358,8 +367,7 @@ static SmallVector<Datum> makeArguments(func::FuncOp function,
     // A label in padding must not count.
     arguments.push_back(makeArgument(
         inputs.find(name)->second, function.getArgument(i).getType(),
-        layoutOfArgument(function, i), name == "labels" ? -100 : 0, reading,
-        rank));
+        layoutOfArgument(function, i), paddingOf(name), reading, rank));
   }
   return arguments;
 }

@@ -133,6 +133,11 @@ private:
 
   LogicalResult writeValues() {
     std::vector<SegmentValue> values = findSegmentValues(module), saved;
+    ArrayRef<int64_t> edgeShape;
+    for (const SegmentValue &value : values)
+      if (value.name == "block.x")
+        edgeShape = value.type.getShape();
+    padded["s"] = paddedLength(plan, model, edgeShape[1]);
     llvm::copy_if(values, std::back_inserter(saved),
                   [](const SegmentValue &value) { return value.isSaved; });
     if (failed(checkNames(plan.tensor.values, values, "tensor.values")) ||
@@ -146,13 +151,14 @@ private:
     LayoutAttr tokens;
     for (StringRef name : {"block.x", "block.delta"}) {
       if (!pins.get(name))
-        pins.set(name, layoutOf({{"dp"}, {}, {}}, "b s d", {}));
+        pins.set(name, layoutOf({{"dp"}, {}, {}}, "b s d", edgeShape));
       auto edge = cast<LayoutAttr>(pins.get(name));
       ArrayAttr none = builder.getArrayAttr({});
-      tokens = LayoutAttr::get(
-          module.getContext(), mesh,
-          builder.getArrayAttr({edge.getAxes(0), none}),
-          builder.getDenseI64ArrayAttr({edge.getPadded()[0], 0}), none, none);
+      tokens = LayoutAttr::get(module.getContext(), mesh,
+                               builder.getArrayAttr({edge.getAxes(0), none}),
+                               builder.getDenseI64ArrayAttr(
+                                   edge.getPadded().asArrayRef().take_front(2)),
+                               none, none);
     }
     for (StringRef name : {"tokens", "labels", "positions", "documents"})
       pins.set(name, tokens);

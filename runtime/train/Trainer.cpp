@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <memory>
 #include <unistd.h>
 
@@ -193,7 +194,9 @@ heddle_rt_status Trainer::setInputs(const StepResult &result) {
     else if (name == "labels")
       status = setTokens(name, input, batch.labels, -100);
     else if (name == "documents")
-      status = setTokens(name, input, batch.documents, 0);
+      // Tokens that are padding are of no document, so that none sees them.
+      status = setTokens(name, input, batch.documents,
+                         std::numeric_limits<int32_t>::min());
     else if (name == "positions")
       status = setTokens(name, input, batch.positions, 0);
     else if (name == "learning_rate")

@@ -46,7 +46,7 @@ MODELS = {
     "gpt2-ragged": {**GPT2, "n_embd": 12, "n_layer": 1, "n_head": 3, "n_inner": 21, "vocab_size": 50257},
 }
 SEQUENCES = 8  # of one micro-batch, over all of dp
-TOKENS = 12
+TOKENS = 11  # padded where they are cut
 SP = {"tensor": "megatron", "sequence_parallel": True}
 GATHERED = {**SP, "save_gathered": True}
 
@@ -83,7 +83,7 @@ def all_cases():
 
 def sequence_parallel_cases():
     for model, dp, tp, micro_batches, _ in all_cases():
-        if tp > 1 and TOKENS % tp == 0:
+        if tp > 1:
             yield model, dp, tp, micro_batches, SP
             yield model, dp, tp, micro_batches, GATHERED
 

@@ -44,6 +44,7 @@ struct RankSizes {
   std::int64_t k = 0;       ///< head size
   std::int64_t f = 0;       ///< ffn
   std::int64_t kvHeads = 0; ///< of the whole model, without padding
+  std::int64_t length = 0;  ///< tokens of a sequence, without padding
   std::int64_t embeddingRows = 0, headRows = 0; ///< of the vocabulary
 
   AxisList data;      ///< axes that deal sequences out

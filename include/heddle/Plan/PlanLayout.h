@@ -66,7 +66,12 @@ Result<std::optional<PlanDims>> savedLayout(const Plan &plan,
 std::map<std::string, std::int64_t> factorSizes(const Plan &plan,
                                                 const ModelConfig &model);
 
-/// The same factors, each rounded up to a multiple of every product of axes
+/// What sequences of \p length tokens are stored as in every tensor: a multiple
+/// of every product of axes that cuts them in a layout of a value.
+std::int64_t paddedLength(const Plan &plan, const ModelConfig &model,
+                          std::int64_t length);
+
+/// The factors of factorSizes, each rounded up to a multiple of every product of axes
 /// that splits it in a layout of a parameter or value: one padded size in every
 /// tensor.
 std::map<std::string, std::int64_t> paddedSizes(const Plan &plan,
