@@ -71,9 +71,9 @@ std::map<std::string, std::int64_t> factorSizes(const Plan &plan,
 std::int64_t paddedLength(const Plan &plan, const ModelConfig &model,
                           std::int64_t length);
 
-/// The factors of factorSizes, each rounded up to a multiple of every product of axes
-/// that splits it in a layout of a parameter or value: one padded size in every
-/// tensor.
+/// The factors of factorSizes, each rounded up to a multiple of every product
+/// of axes that splits it in a layout of a parameter or value: one padded size
+/// in every tensor.
 std::map<std::string, std::int64_t> paddedSizes(const Plan &plan,
                                                 const ModelConfig &model);
 
