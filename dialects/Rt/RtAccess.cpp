@@ -72,8 +72,9 @@ SmallVector<Access> AttentionOp::getAccesses() {
       accessWhole(getQ(), true, false), accessWhole(getK(), true, false),
       accessWhole(getV(), true, false), accessWhole(getO(), false, true),
       accessWhole(getLse(), false, true)};
-  accessOptional(accesses, {getQueryDocuments(), getKeyDocuments(),
-                            getQueryPositions(), getKeyPositions()});
+  accessOptional(accesses,
+                 {getQueryDocuments(), getKeyDocuments(), getQueryPositions(),
+                  getKeyPositions(), getSeed(), getTokenNumbers()});
   return accesses;
 }
 
@@ -83,8 +84,9 @@ SmallVector<Access> AttentionGradOp::getAccesses() {
     accesses.push_back(accessWhole(read, true, false));
   for (Value written : {getGradQ(), getGradK(), getGradV()})
     accesses.push_back(accessWhole(written, false, true));
-  accessOptional(accesses, {getQueryDocuments(), getKeyDocuments(),
-                            getQueryPositions(), getKeyPositions()});
+  accessOptional(accesses,
+                 {getQueryDocuments(), getKeyDocuments(), getQueryPositions(),
+                  getKeyPositions(), getSeed(), getTokenNumbers()});
   return accesses;
 }
 

@@ -317,7 +317,7 @@ static LogicalResult verifyReductions(KernelOp kernel) {
 
 LogicalResult KernelOp::verifyRegions() {
   WalkResult result = getBody().walk([&](Operation *op) {
-    if (isa<ReduceOp, SumOp, YieldOp>(op) ||
+    if (isa<ReduceOp, SumOp, RandomOp, YieldOp>(op) ||
         isa<arith::ArithDialect, math::MathDialect>(op->getDialect()))
       return WalkResult::advance();
     op->emitOpError() << "cannot stand in a kernel, which consists of arith "

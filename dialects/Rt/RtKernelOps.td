@@ -29,8 +29,8 @@ def Rt_KernelOp : Rt_Op<"kernel", [
     (reduce_all); elementwise and reduce_all do not know rows: their operands
     are full, scalar, column_index or numbers; (C5) columnwise has one
     `rt.reduce`, rowwise any number, reduce_all one `rt.sum`, elementwise none;
-    (C6) the body consists of `arith` and `math` ops on scalars, and of these
-    reductions; (C7) a value written per row, per column or as a scalar
+    (C6) the body consists of `arith` and `math` ops on scalars, of `rt.random`,
+    and of these reductions; (C7) a value written per row, per column or as a scalar
     depends, but through a reduction, on no operand that differs along what is
     reduced.
 
@@ -104,6 +104,21 @@ def Rt_SumOp : Rt_Op<"sum", [HasParent<"KernelOp">, Pure]> {
   let results = (outs AnyTypeOf<[F32, F64, I64]>:$result);
   let assemblyFormat = "$value attr-dict `:` type($value) `->` type($result)";
   let hasVerifier = 1;
+}
+
+def Rt_RandomOp : Rt_Op<"random", [Pure]> {
+  let summary = "32 random bits, a function of seed, site, row and column alone";
+  let description = [{
+    The word of the counter-based generator (heddle/Runtime/Random.h) that says
+    whether dropout `site` of the model drops this element.
+
+    ```mlir
+    %word = rt.random 3 of %seed at %token, %column
+    ```
+  }];
+  let arguments = (ins I32Attr:$site, I64:$seed, I32:$row, I32:$column);
+  let results = (outs I32:$word);
+  let assemblyFormat = "$site `of` $seed `at` $row `,` $column attr-dict";
 }
 
 def Rt_YieldOp : Rt_Op<"yield", [

@@ -124,6 +124,36 @@ static LogicalResult verifyAttention(Op op, ArrayRef<Value> likeQ,
 }
 
 template <class Op>
+static LogicalResult verifyDropout(Op op) { // C6
+  bool all = op.getSeed() && op.getTokenNumbers() && op.getFirstGroup() &&
+             op.getFirstHead() && op.getGroupHeads();
+  bool any = op.getSeed() || op.getTokenNumbers() || op.getFirstGroup() ||
+             op.getFirstHead() || op.getGroupHeads();
+  if (!op.getDropout())
+    return any ? LogicalResult(op.emitOpError()
+                               << "has no rate of dropout, but "
+                                  "something that dropout reads")
+               : success();
+  if (double rate = op.getDropout()->convertToDouble();
+      !(rate >= 0 && rate < 1) || !all)
+    return op.emitOpError()
+           << "with dropout needs a rate of at least 0 and below 1, a seed, "
+              "the "
+              "numbers of the tokens, and the numbers of its heads";
+  BufType seed = op.getSeed().getType(),
+          tokens = op.getTokenNumbers().getType(), q = op.getQ().getType();
+  if (!seed.getElementType().isSignlessInteger(64) ||
+      seed.getNumElements() != 1 ||
+      !tokens.getElementType().isSignlessInteger(32) ||
+      !tokens.isContiguous() ||
+      tokens.getNumElements() != q.getShape()[0] * q.getShape()[1])
+    return op.emitOpError() << "needs one i64 as seed and one i32 per query "
+                               "token, got "
+                            << seed << " and " << tokens;
+  return success();
+}
+
+template <class Op>
 static LogicalResult verifyMask(Op op) {
   auto verifyPair = [&](Value queries, Value keys) -> LogicalResult {
     if (!queries != !keys) // C3
@@ -149,6 +179,8 @@ static LogicalResult verifyMask(Op op) {
     return failure();
   if (op.getWindow() < 0) // C4
     return op.emitOpError() << "window " << op.getWindow() << " is negative";
+  if (failed(verifyDropout(op)))
+    return failure();
   return LogicalResult(verifyStream(op)); // C5
 }
 

@@ -51,7 +51,10 @@ class Rt_AttentionLikeOp<string mnemonic> : Rt_WorkOp<mnemonic, [AttrSizedOperan
     k], lse f32 [b, s, g, r] without gaps; (C2) all of one float type, the
     elements of a head side by side; (C3) documents and positions are i32
     without gaps, b * s of the queries and b * t of the keys, both or neither;
-    (C4) the window is not negative; (C5) the stream is one of the program's.
+    (C4) the window is not negative; (C5) the stream is one of the program's;
+    (C6) with `dropout`, a rate of at least 0 and below 1, all that it reads is
+    there: a seed i64, the numbers of the queries' tokens, i32 without gaps, b *
+    s of them, and which heads of the whole model these are.
   }];
 }
 
@@ -61,7 +64,10 @@ def Rt_AttentionOp : Rt_AttentionLikeOp<"attention"> {
     `o` = softmax(scale q k^T) v per query head; `lse` is the logarithm of the
     softmax's sum, for the gradient. A query sees the keys of its own document,
     not behind it (`causal`), fewer than `window` positions before it (0: no
-    bound). Sizes and distances are those of the types.
+    bound). Sizes and distances are those of the types. With `dropout`
+    probabilities are dropped as in `rt.random`, of plane (`first_group` + g) x
+    `group_heads` + `first_head` + r, the number of the query's token, and the
+    key's place.
 
   }] # constraints # [{
 
@@ -73,12 +79,16 @@ def Rt_AttentionOp : Rt_AttentionLikeOp<"attention"> {
   let arguments = (ins StrAttr:$label, Rt_Buf:$q, Rt_Buf:$k, Rt_Buf:$v, Rt_Buf:$o, Rt_Buf:$lse,
                        Optional<Rt_Buf>:$query_documents, Optional<Rt_Buf>:$key_documents,
                        Optional<Rt_Buf>:$query_positions, Optional<Rt_Buf>:$key_positions,
+                       Optional<Rt_Buf>:$seed, Optional<Rt_Buf>:$token_numbers,
+                       Optional<Index>:$first_group, Optional<Index>:$first_head,
                        StrAttr:$stream, F32Attr:$scale, UnitAttr:$causal,
-                       DefaultValuedAttr<Rt_Int, "0">:$window);
+                       DefaultValuedAttr<Rt_Int, "0">:$window,
+                       OptionalAttr<F64Attr>:$dropout, OptionalAttr<Rt_Int>:$group_heads);
   let assemblyFormat = [{
     $label $q `,` $k `,` $v `->` $o `,` $lse
     (`documents` $query_documents^ `,` $key_documents `:` custom<Buf>(type($query_documents)) `,` custom<Buf>(type($key_documents)))?
     (`positions` $query_positions^ `,` $key_positions `:` custom<Buf>(type($query_positions)) `,` custom<Buf>(type($key_positions)))?
+    (`dropout` $dropout^ `seed` $seed `tokens` $token_numbers `heads` `from` $first_group `x` $group_heads `+` $first_head `:` custom<Buf>(type($seed)) `,` custom<Buf>(type($token_numbers)))?
     `on` $stream `scale` $scale `:` `f32` (`causal` $causal^)? (`window` $window^)? attr-dict
     `:` custom<Buf>(type($q)) `,` custom<Buf>(type($k)) `,` custom<Buf>(type($v)) `->` custom<Buf>(type($o)) `,` custom<Buf>(type($lse))
   }];
@@ -100,12 +110,16 @@ def Rt_AttentionGradOp : Rt_AttentionLikeOp<"attention_grad"> {
                        Rt_Buf:$grad_o, Rt_Buf:$grad_q, Rt_Buf:$grad_k, Rt_Buf:$grad_v,
                        Optional<Rt_Buf>:$query_documents, Optional<Rt_Buf>:$key_documents,
                        Optional<Rt_Buf>:$query_positions, Optional<Rt_Buf>:$key_positions,
+                       Optional<Rt_Buf>:$seed, Optional<Rt_Buf>:$token_numbers,
+                       Optional<Index>:$first_group, Optional<Index>:$first_head,
                        StrAttr:$stream, F32Attr:$scale, UnitAttr:$causal,
-                       DefaultValuedAttr<Rt_Int, "0">:$window);
+                       DefaultValuedAttr<Rt_Int, "0">:$window,
+                       OptionalAttr<F64Attr>:$dropout, OptionalAttr<Rt_Int>:$group_heads);
   let assemblyFormat = [{
     $label $q `,` $k `,` $v `,` $o `,` $lse `,` $grad_o `->` $grad_q `,` $grad_k `,` $grad_v
     (`documents` $query_documents^ `,` $key_documents `:` custom<Buf>(type($query_documents)) `,` custom<Buf>(type($key_documents)))?
     (`positions` $query_positions^ `,` $key_positions `:` custom<Buf>(type($query_positions)) `,` custom<Buf>(type($key_positions)))?
+    (`dropout` $dropout^ `seed` $seed `tokens` $token_numbers `heads` `from` $first_group `x` $group_heads `+` $first_head `:` custom<Buf>(type($seed)) `,` custom<Buf>(type($token_numbers)))?
     `on` $stream `scale` $scale `:` `f32` (`causal` $causal^)? (`window` $window^)? attr-dict
     `:` custom<Buf>(type($q)) `,` custom<Buf>(type($k)) `,` custom<Buf>(type($v)) `,` custom<Buf>(type($o)) `,` custom<Buf>(type($lse)) `,` custom<Buf>(type($grad_o))
     `->` custom<Buf>(type($grad_q)) `,` custom<Buf>(type($grad_k)) `,` custom<Buf>(type($grad_v))

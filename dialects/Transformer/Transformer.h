@@ -37,6 +37,14 @@ inline constexpr llvm::StringLiteral kSavedName = "transformer.saved";
 /// Attribute of a result: the parameter state that it is the gradient of.
 inline constexpr llvm::StringLiteral kGradientName = "transformer.gradient_of";
 
+/// Names of the arguments that dropout reads: the numbers of the tokens in the
+/// batch of the whole step, and the seed of the layer's masks in this step (of
+/// @step: of what stands outside the layers).
+inline constexpr llvm::StringLiteral kTokenNumbers = "token_numbers";
+inline constexpr llvm::StringLiteral kDropoutSeed = "dropout_seed";
+/// Argument of @step: one seed per layer.
+inline constexpr llvm::StringLiteral kLayerDropoutSeeds = "layer_dropout_seeds";
+
 /// Attribute of a saved result: the ops of backward that read it.
 inline constexpr llvm::StringLiteral kReasonName = "transformer.reason";
 /// Attribute of a module: micro-batches per step, i64.

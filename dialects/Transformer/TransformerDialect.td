@@ -66,6 +66,13 @@ def Transformer_Activation : Transformer_Enum<"Activation", "elementwise nonline
   I32EnumAttrCase<"Silu", 0, "silu">, I32EnumAttrCase<"GeluTanh", 1, "gelu_tanh">,
   I32EnumAttrCase<"GeluErf", 2, "gelu_erf">, I32EnumAttrCase<"Relu", 3, "relu">]>;
 
+// Which of the dropouts of a layer, or of what stands before the layers: equal
+// elements at two sites are dropped independently of each other.
+def Transformer_DropoutSite : Transformer_Enum<"DropoutSite", "where a model drops out", [
+  I32EnumAttrCase<"Embedding", 0, "embedding">, I32EnumAttrCase<"Attention", 1, "attention">,
+  I32EnumAttrCase<"AttentionOutput", 2, "attention_output">,
+  I32EnumAttrCase<"MlpOutput", 3, "mlp_output">]>;
+
 def Transformer_StateKind : Transformer_Enum<"StateKind", "what a state is for", [
   I32EnumAttrCase<"Parameter", 0, "parameter">,
   I32EnumAttrCase<"GradientSum", 1, "gradient_sum">,

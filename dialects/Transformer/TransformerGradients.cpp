@@ -65,6 +65,12 @@ Values GatedOp::buildGradient(OpBuilder &builder, ArrayRef<Value> gradients) {
   return {both.getGateGradient(), both.getUpGradient()};
 }
 
+Values DropoutOp::buildGradient(OpBuilder &builder, ArrayRef<Value> gradients) {
+  return {DropoutOp::create(builder, getLoc(), gradients[0], getSeed(),
+                            getTokenNumbers(), getRateAttr(), getSite()),
+          Value(), Value()};
+}
+
 Values RmsNormOp::buildGradient(OpBuilder &builder, ArrayRef<Value> gradients) {
   if (!checkFirstOnly(*this, gradients))
     return {};
@@ -100,10 +106,11 @@ Values AttentionOp::buildGradient(OpBuilder &builder,
       builder, getLoc(), getQuery().getType(), getKey().getType(),
       getValue().getType(), gradients[0], getQuery(), getKey(), getValue(),
       getResult(), getLse(), getQueryPositions(), getKeyPositions(),
-      getQueryDocuments(), getKeyDocuments(), getScaleAttr(), getWindowAttr());
+      getQueryDocuments(), getKeyDocuments(), getSeed(), getTokenNumbers(),
+      getScaleAttr(), getWindowAttr(), getDropoutAttr(), getShardsAttr());
   Values result = {all.getQueryGradient(), all.getKeyGradient(),
                    all.getValueGradient()};
-  result.resize(getNumOperands()); // positions and documents have none
+  result.resize(getNumOperands()); // what says who sees whom has none
   return result;
 }
 

@@ -149,6 +149,34 @@ def Transformer_GatedGradOp : Transformer_RuleOp<"gated_grad", "..., ..., ... ->
   let assemblyFormat = "$kind $resultGradient `,` $gate `,` $up attr-dict `:` functional-type(operands, results)";
 }
 
+def Transformer_DropoutOp : Transformer_RuleOp<"dropout", "... d, , ... -> ... d; position d; linear 0", [HasGradient]> {
+  let summary = "Drops elements at random; the others are divided by 1 - rate";
+  let description = [{
+    Whether an element is dropped is a function of the seed, the site, the
+    number of its token in the step's batch and its place in the whole
+    last dimension (heddle/Runtime/Random.h). So the mask is the same however the
+    tensor is cut, and the gradient is dropout of the gradient with the same
+    operands: no mask is stored. Linear: every rank of a partial sum draws one
+    mask.
+
+    Constraints: (C1) the rate is at least 0 and below 1.
+
+    ```mlir
+    %y = transformer.dropout %x, %seed, %numbers rate 1.000000e-01 site mlp_output : (tensor<4x32x64xf32>, tensor<i64>, tensor<4x32xi32>) -> tensor<4x32x64xf32>
+    ```
+  }];
+  let arguments = (ins Transformer_Float:$input, Transformer_Count:$seed, Transformer_Integer:$tokenNumbers,
+                       F64Attr:$rate, Transformer_DropoutSite:$site, OptionalAttr<Dist_ShardsAttr>:$shards);
+  let results = (outs Transformer_Float:$result);
+  let assemblyFormat = "$input `,` $seed `,` $tokenNumbers `rate` $rate `site` $site (`shards` $shards^)? attr-dict `:` functional-type(operands, results)";
+  let builders = [OpBuilder<(ins "::mlir::Value":$input, "::mlir::Value":$seed, "::mlir::Value":$tokenNumbers,
+                                 "::mlir::FloatAttr":$rate, "::heddle::transformer::DropoutSite":$site), [{
+    build($_builder, $_state, input.getType(), input, seed, tokenNumbers, rate,
+          DropoutSiteAttr::get($_builder.getContext(), site), ::mlir::DictionaryAttr());
+  }]>];
+  let hasVerifier = 1;
+}
+
 //===----------------------------------------------------------------------===//
 // Norms
 //===----------------------------------------------------------------------===//
@@ -247,15 +275,17 @@ def Transformer_RopeOp : Transformer_RuleOp<"rope", "b s ... k, b s -> b s ... k
   }];
 }
 
-class Transformer_AttentionBase<string mnemonic, string rule, list<Trait> traits>
-    : Transformer_RuleOp<mnemonic, rule, !listconcat([HasCost], traits)> {
+class Transformer_AttentionBase<string mnemonic, list<Trait> traits>
+    : Transformer_ComputedRuleOp<mnemonic, !listconcat([HasCost, AttrSizedOperandSegments], traits)> {
   dag positionArguments = (ins Transformer_Integer:$queryPositions, Transformer_Integer:$keyPositions,
                        Transformer_Integer:$queryDocuments, Transformer_Integer:$keyDocuments,
-                       F64Attr:$scale, DefaultValuedAttr<ConfinedAttr<I64Attr, [IntNonNegative]>, "0">:$window);
+                       Optional<Transformer_Count>:$seed, Optional<Transformer_Integer>:$tokenNumbers,
+                       F64Attr:$scale, DefaultValuedAttr<ConfinedAttr<I64Attr, [IntNonNegative]>, "0">:$window,
+                       OptionalAttr<F64Attr>:$dropout, OptionalAttr<Dist_ShardsAttr>:$shards);
+  let hasVerifier = 1;
 }
 
-def Transformer_AttentionOp : Transformer_AttentionBase<"attention",
-    "b s g r k, b t g k, b t g k, b s, b t, b s, b t -> b s g r k, b s g r; whole t k; padded t; position r", [HasGradient]> {
+def Transformer_AttentionOp : Transformer_AttentionBase<"attention", [HasGradient]> {
   let summary = "Causal grouped-query attention";
   let description = [{
     Query i sees key j where both are of one document, position j is at most
@@ -265,23 +295,28 @@ def Transformer_AttentionOp : Transformer_AttentionBase<"attention",
     keys and values are those of the KV head, which need not be zero. Tokens that
     are padding are of a document of their own, so that no query sees them.
 
+    With `dropout`, probabilities are dropped as elements are by `dropout` (site
+    `attention`): by the number of the query's token, the number of
+    the query head in the whole model, and the place of the key.
+
+    Constraints: (C1) a seed and the numbers of tokens are there where and only
+    where `dropout` is, a rate of at least 0 and below 1.
+
     ```mlir
     %o, %lse = transformer.attention %qr, %kr, %v, %positions, %positions, %documents, %documents scale 2.500000e-01 window 16 : (tensor<4x32x2x2x16xf32>, tensor<4x32x2x16xf32>, tensor<4x32x2x16xf32>, tensor<4x32xi32>, tensor<4x32xi32>, tensor<4x32xi32>, tensor<4x32xi32>) -> (tensor<4x32x2x2x16xf32>, tensor<4x32x2x2xf32>)
     ```
   }];
-  let arguments = !con((ins Transformer_Float:$query, Transformer_Float:$key, Transformer_Float:$value), positionArguments,
-                       (ins OptionalAttr<Dist_ShardsAttr>:$shards));
+  let arguments = !con((ins Transformer_Float:$query, Transformer_Float:$key, Transformer_Float:$value), positionArguments);
   let results = (outs Transformer_Float:$result, Transformer_Float:$lse);
-  let assemblyFormat = "$query `,` $key `,` $value `,` $queryPositions `,` $keyPositions `,` $queryDocuments `,` $keyDocuments `scale` $scale (`window` $window^)? (`shards` $shards^)? attr-dict `:` functional-type(operands, results)";
+  let assemblyFormat = "$query `,` $key `,` $value `,` $queryPositions `,` $keyPositions `,` $queryDocuments `,` $keyDocuments `scale` $scale (`window` $window^)? (`dropout` $dropout^ `(` $seed `,` $tokenNumbers `)`)? (`shards` $shards^)? attr-dict `:` functional-type(operands, results)";
 }
 
-def Transformer_AttentionGradOp : Transformer_AttentionBase<"attention_grad",
-    "b s g r k, b s g r k, b t g k, b t g k, b s g r k, b s g r, b s, b t, b s, b t -> b s g r k, b t g k, b t g k; whole t k; padded t; sum s r; linear 0", []> {
+def Transformer_AttentionGradOp : Transformer_AttentionBase<"attention_grad", []> {
   let summary = "Gradients of query, key and value";
   let description = [{
     Operands: gradient of the result, query, key, value, result, lse, positions,
     documents. The gradients of key and value are summed over the query heads of a
-    KV head, and over queries.
+    KV head, and over queries. With `dropout` the mask of forward is drawn again.
 
     ```mlir
     %d_qr, %d_kr, %d_v = transformer.attention_grad %d_o, %qr, %kr, %v, %o, %lse, %positions, %positions, %documents, %documents scale 2.500000e-01 window 16 : (tensor<4x32x2x2x16xf32>, tensor<4x32x2x2x16xf32>, tensor<4x32x2x16xf32>, tensor<4x32x2x16xf32>, tensor<4x32x2x2x16xf32>, tensor<4x32x2x2xf32>, tensor<4x32xi32>, tensor<4x32xi32>, tensor<4x32xi32>, tensor<4x32xi32>) -> (tensor<4x32x2x2x16xf32>, tensor<4x32x2x16xf32>, tensor<4x32x2x16xf32>)
@@ -290,7 +325,7 @@ def Transformer_AttentionGradOp : Transformer_AttentionBase<"attention_grad",
   let arguments = !con((ins Transformer_Float:$resultGradient, Transformer_Float:$query, Transformer_Float:$key,
                         Transformer_Float:$value, Transformer_Float:$output, Transformer_Float:$lse), positionArguments);
   let results = (outs Transformer_Float:$queryGradient, Transformer_Float:$keyGradient, Transformer_Float:$valueGradient);
-  let assemblyFormat = "$resultGradient `,` $query `,` $key `,` $value `,` $output `,` $lse `,` $queryPositions `,` $keyPositions `,` $queryDocuments `,` $keyDocuments `scale` $scale (`window` $window^)? attr-dict `:` functional-type(operands, results)";
+  let assemblyFormat = "$resultGradient `,` $query `,` $key `,` $value `,` $output `,` $lse `,` $queryPositions `,` $keyPositions `,` $queryDocuments `,` $keyDocuments `scale` $scale (`window` $window^)? (`dropout` $dropout^ `(` $seed `,` $tokenNumbers `)`)? (`shards` $shards^)? attr-dict `:` functional-type(operands, results)";
 }
 
 def Transformer_SplitTensorsOp : Transformer_ComputedRuleOp<"split_tensors", [HasGradient]> {

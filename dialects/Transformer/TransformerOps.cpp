@@ -90,6 +90,25 @@ std::string StackTensorsOp::getFactorRule() {
          trailingFactors(rankOf(getResult()) - 1) + "; additive";
 }
 
+/// Dropout of a probability depends on which head of the whole model it is of.
+std::string AttentionOp::getFactorRule() {
+  bool drops = static_cast<bool>(getSeed());
+  return std::string("b s g r k, b t g k, b t g k, b s, b t, b s, b t") +
+         (drops ? ", , b s" : "") +
+         " -> b s g r k, b s g r; whole t k; padded t; position r" +
+         (drops ? " g" : "");
+}
+
+std::string AttentionGradOp::getFactorRule() {
+  bool drops = static_cast<bool>(getSeed());
+  return std::string("b s g r k, b s g r k, b t g k, b t g k, b s g r k, "
+                     "b s g r, b s, b t, b s, b t") +
+         (drops ? ", , b s" : "") +
+         " -> b s g r k, b t g k, b t g k; whole t k; padded t; sum s r; "
+         "linear 0" +
+         (drops ? "; position g r" : "");
+}
+
 //===----------------------------------------------------------------------===//
 // Costs
 //===----------------------------------------------------------------------===//

@@ -42,6 +42,29 @@ LogicalResult RopeOp::verify() {
   return success();
 }
 
+static LogicalResult verifyRate(Operation *op, llvm::APFloat rate) {
+  if (double value = rate.convertToDouble(); !(value >= 0 && value < 1))
+    return op->emitOpError() << "drops out at a rate of " << value
+                             << ", expected one of at least 0 and below 1";
+  return success();
+}
+
+LogicalResult DropoutOp::verify() { return verifyRate(*this, getRate()); } // C1
+
+template <class Op>
+static LogicalResult verifyDropout(Op op) {
+  bool drops = op.getDropout().has_value();
+  if (static_cast<bool>(op.getSeed()) != drops ||
+      static_cast<bool>(op.getTokenNumbers()) != drops) // C1
+    return op.emitOpError()
+           << "has " << (drops ? "a rate of dropout" : "no rate of dropout")
+           << (drops ? " but not" : " but") << " a seed and numbers of tokens";
+  return drops ? verifyRate(op, *op.getDropout()) : success();
+}
+
+LogicalResult AttentionOp::verify() { return verifyDropout(*this); }
+LogicalResult AttentionGradOp::verify() { return verifyDropout(*this); }
+
 static LogicalResult verifyParts(Operation *op, Value whole, size_t parts) {
   auto type = cast<RankedTensorType>(whole.getType());
   if (type.getRank() < 1 ||

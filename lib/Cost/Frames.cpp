@@ -56,7 +56,9 @@ public:
         middle(tokens * sizes.f * kFloat),
         keys(tokens * sizes.g * sizes.k * kFloat), queries(keys * sizes.r),
         normSums(columnSums(sizes.edgeTokens(), sizes.d,
-                            model.normHasBias() ? 2 : 1)) {}
+                            model.normHasBias() ? 2 : 1)),
+        dropped(model.dropout.residual > 0 ? edge : 0),
+        numbers(isCut && dropped ? sizes.edgeTokens() * kFloat : 0) {}
 
   FramePeak run() {
     mlp();
@@ -102,15 +104,19 @@ private:
   const bool isCut;                                       // sequences
   const std::int64_t hidden, edge, middle, keys, queries; // bytes
   const std::int64_t normSums;
+  const std::int64_t dropped; ///< gradient of what residual dropout reads
+  const std::int64_t numbers; ///< of the tokens between blocks, cut from all
   Frame frame{"block_bwd"};
 };
 
 } // namespace
 
 void Backward::mlp() {
+  frame.at("gradient of the MLP's dropout", numbers + dropped, 0);
   edgeBias("bd");
-  frame.at("gathered gradient of down's output", gathered(), 0);
-  frame.at("gradient of down's input", middle, gathered());
+  frame.at("gathered gradient of down's output", gathered(),
+           isCut ? dropped : 0);
+  frame.at("gradient of down's input", middle, isCut ? gathered() : dropped);
   if (model.gatedMlp) {
     frame.at("gradients of gate and up", 2 * middle, middle);
     bias("bu", sizes.f);
@@ -127,7 +133,8 @@ void Backward::mlp() {
              middle + gatheredInput(1));
   }
   reduce("part of the gradient of the MLP's input");
-  frame.at("backward of the second norm", edge, 0);
+  // One kernel makes the residual's gradient, and what dropout leaves of it.
+  frame.at("backward of the second norm", edge + dropped, numbers);
   frame.at("gradient of the second norm's weight", normSums, normSums + edge);
   // The residual's gradient stays until the block's end.
 }
@@ -142,8 +149,10 @@ void Backward::headNorm(const char *moment, std::int64_t heads,
 
 void Backward::attention() {
   edgeBias("bo");
-  frame.at("gathered gradient of the output projection", gathered(), 0);
-  frame.at("gradient of attention's output", queries, gathered());
+  frame.at("gathered gradient of the output projection", gathered(),
+           isCut ? dropped : 0);
+  frame.at("gradient of attention's output", queries,
+           isCut ? gathered() : dropped);
   frame.at("backward of attention", queries + 2 * keys, queries);
   if (model.position == PositionKind::Rope) {
     frame.at("rotation of keys' gradient", keys, keys);

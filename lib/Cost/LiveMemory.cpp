@@ -103,6 +103,23 @@ std::vector<SavedValue> heddle::savedPerLayer(const ModelConfig &model,
   return Saved(model, sizes).list();
 }
 
+std::vector<SavedValue> heddle::masksDrawnAgain(const ModelConfig &model,
+                                                const RankSizes &sizes) {
+  std::vector<SavedValue> masks;
+  const std::int64_t hidden = sizes.edgeTokens() * sizes.d;
+  if (model.dropout.embedding > 0)
+    masks.push_back({"embedding", "gradient of embedding dropout", hidden, 1});
+  if (model.dropout.attention > 0)
+    masks.push_back({"attention", "gradient of attention",
+                     sizes.tokens() * sizes.s * sizes.g * sizes.r,
+                     sizes.layers});
+  if (model.dropout.residual > 0)
+    for (const char *name : {"attention_output", "mlp_output"})
+      masks.push_back(
+          {name, "gradient of residual dropout", hidden, sizes.layers});
+  return masks;
+}
+
 LiveMemory heddle::liveMemory(const ModelConfig &model,
                               const TrainSettings &train,
                               const RankSizes &sizes) {
@@ -118,6 +135,14 @@ LiveMemory heddle::liveMemory(const ModelConfig &model,
   // Learning rate, bias corrections.
   memory.inputs = 4 * sizes.tokens() * kIdentifier * sizes.microBatches +
                   (isAdamW ? 3 : 1) * kFloat;
+  // Masks are drawn from the tokens' numbers and a seed per layer, and one for
+  // what stands before the layers.
+  if (model.dropout.any())
+    memory.inputs += sizes.tokens() * kIdentifier * sizes.microBatches;
+  if (model.dropout.embedding > 0)
+    memory.inputs += kCount;
+  if (model.dropout.attention > 0 || model.dropout.residual > 0)
+    memory.inputs += kCount * sizes.layers;
   memory.outputs = kFloat + kCount + kFloat;
 
   memory.savedValues = savedPerLayer(model, sizes);

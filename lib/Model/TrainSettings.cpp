@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numbers>
 
 using namespace heddle;
@@ -151,6 +152,13 @@ Result<std::vector<std::string>>
 heddle::checkTrainSettings(const ModelConfig &model,
                            const TrainSettings &settings) {
   std::vector<std::string> warnings;
+  constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();
+  if (effectiveDropout(model, settings).any() && settings.sequenceLength > 0 &&
+      settings.globalBatch > most / settings.sequenceLength)
+    return Error{fmt::format(
+        "global_batch {} x sequence_length {}: expected at most {} tokens in a "
+        "step, whose numbers dropout needs in 32 bits, or dropout rates of 0",
+        settings.globalBatch, settings.sequenceLength, most)};
   if (settings.sequenceLength <= model.maxPositions)
     return warnings;
   if (model.position == PositionKind::Learned)

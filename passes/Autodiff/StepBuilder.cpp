@@ -22,6 +22,10 @@ static unsigned findArgument(func::FuncOp function, StringRef name) {
   return index;
 }
 
+static bool takes(func::FuncOp function, StringRef name) {
+  return findArgument(function, name) < function.getNumArguments();
+}
+
 static std::string sumOf(StringRef parameter) {
   return parameter.str() + ".gradient_sum";
 }
@@ -254,6 +258,14 @@ LogicalResult StepBuilder::createFunction() {
     arguments.emplace_back("bias_correction1", scalar);
     arguments.emplace_back("bias_correction2", scalar);
   }
+  auto seed = RankedTensorType::get({}, builder.getI64Type());
+  if (readsInput(kTokenNumbers))
+    arguments.emplace_back(kTokenNumbers, stack);
+  if (takes(embedding, kDropoutSeed))
+    arguments.emplace_back(kDropoutSeed, seed);
+  if (takes(block, kDropoutSeed))
+    arguments.emplace_back(kLayerDropoutSeeds,
+                           StackType::get(builder.getContext(), layers, seed));
   builder.setInsertionPointToEnd(module.getBody());
   in("inputs");
   SmallVector<Type> types;
@@ -322,17 +334,24 @@ FailureOr<Value> StepBuilder::runMicroBatches(Value count) {
 bool StepBuilder::readsInput(StringRef name) {
   return llvm::any_of(
       ArrayRef{embedding, embeddingBackward, block, blockBackward, head},
-      [&](func::FuncOp function) {
-        return findArgument(function, name) < function.getNumArguments();
-      });
+      [&](func::FuncOp function) { return takes(function, name); });
+}
+
+void StepBuilder::setLayerInputs(Scope &scope, Value layer) {
+  if (Value seeds = inputs.lookup(kLayerDropoutSeeds))
+    scope[kDropoutSeed] = get(seeds, layer, kDropoutSeed);
 }
 
 FailureOr<Value> StepBuilder::runMicroBatch(Value index, Value count) {
   Scope scope, stacks;
   in("inputs");
-  for (StringRef name : {"tokens", "labels", "positions", "documents"})
+  for (StringRef name :
+       {StringRef("tokens"), StringRef("labels"), StringRef("positions"),
+        StringRef("documents"), StringRef(kTokenNumbers)})
     if (readsInput(name))
       scope[name] = get(inputs[name], index, name);
+  if (Value seed = inputs.lookup(kDropoutSeed))
+    scope[kDropoutSeed] = seed;
   scope["count"] = count;
   in("forward");
   FailureOr<Outcome> embedded = call(embedding, scope, {}, {});
@@ -384,6 +403,7 @@ LogicalResult StepBuilder::runForward(Scope &scope, Scope &stacks) {
                    [&](Value layer, ValueRange now) -> FailureOr<Yields> {
                      Yields yields;
                      Scope inside = scope;
+                     setLayerInputs(inside, layer);
                      for (auto [name, value] : llvm::zip(carried, now)) {
                        inside[name] = value;
                        if (!readsArgument(blockBackward, name))
@@ -426,6 +446,7 @@ LogicalResult StepBuilder::runBackward(Scope &scope, const Scope &stacks) {
       loop("layer", layers, /*reversed=*/true, inits,
            [&](Value layer, ValueRange now) -> FailureOr<Yields> {
              Scope inside = scope, saved;
+             setLayerInputs(inside, layer);
              for (auto [name, value] : llvm::zip(gradients, now))
                inside[name] = value;
              for (unsigned i = 0; i < blockBackward.getNumArguments(); ++i) {

@@ -72,6 +72,8 @@ private:
                                              mlir::Value count);
   /// Whether any segment takes it.
   bool readsInput(llvm::StringRef name);
+  /// Gives a block what its layer has of its own.
+  void setLayerInputs(Scope &scope, mlir::Value layer);
   /// Carried values and stacks of saved ones, both into `scope` by name.
   llvm::LogicalResult runForward(Scope &scope, Scope &stacks);
   llvm::LogicalResult runBackward(Scope &scope, const Scope &stacks);

@@ -24,9 +24,6 @@ static std::string findContradiction(const ModelConfig &config,
     if (value < 1)
       return llvm::formatv("the number of {0} must be at least 1, got {1}",
                            what, value);
-  if (config.dropout.any())
-    return "dropout is not implemented; set every rate to 0 (in train.yaml: "
-           "dropout)";
   if (config.position == PositionKind::Learned &&
       shape.sequenceLength > config.maxPositions)
     return llvm::formatv("a sequence of {0} tokens is longer than the model's "

@@ -13,6 +13,10 @@ using mlir::Value; // not Value of heddle/Support
 using transformer::AddOp;
 using transformer::BiasAddOp;
 using transformer::ContractOp;
+using transformer::DropoutOp;
+using transformer::DropoutSite;
+using transformer::kDropoutSeed;
+using transformer::kTokenNumbers;
 using transformer::LayerNormOp;
 using transformer::RmsNormOp;
 
@@ -66,6 +70,22 @@ void SegmentBuilder::in(StringRef parameter, int levels) {
 
 Value SegmentBuilder::add(StringRef name, Value lhs, Value rhs) {
   return create<AddOp>({name.str()}, lhs, rhs);
+}
+
+void SegmentBuilder::dropoutArguments(ArrayRef<double> rates) {
+  if (llvm::all_of(rates, [](double rate) { return rate == 0; }))
+    return;
+  argument(kTokenNumbers, tokens());
+  argument(kDropoutSeed, RankedTensorType::get({}, builder.getI64Type()));
+}
+
+Value SegmentBuilder::dropout(StringRef name, Value input, double rate,
+                              DropoutSite site) {
+  if (rate == 0)
+    return input;
+  return create<DropoutOp>({name.str()}, input, get(kDropoutSeed),
+                           get(kTokenNumbers), builder.getF64FloatAttr(rate),
+                           site);
 }
 
 Value SegmentBuilder::linear(StringRef name, StringRef spec, Value input,

@@ -42,6 +42,11 @@ public:
   }
 
   mlir::Value add(llvm::StringRef name, mlir::Value lhs, mlir::Value rhs);
+  /// `input` with elements dropped, or itself where the rate is 0.
+  mlir::Value dropout(llvm::StringRef name, mlir::Value input, double rate,
+                      transformer::DropoutSite site);
+  /// Appends what dropout reads, where any of `rates` is above 0.
+  void dropoutArguments(llvm::ArrayRef<double> rates);
   /// The product by `spec`, of `shape`; then `bias` is added where it is given.
   mlir::Value linear(llvm::StringRef name, llvm::StringRef spec,
                      mlir::Value input, mlir::Value weight, mlir::Value bias,

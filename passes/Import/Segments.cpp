@@ -29,6 +29,7 @@ void buildEmbedding(ModuleOp module, const ModelConfig &config,
   Value tokens = b.argument("tokens", b.tokens());
   bool learned = config.position == PositionKind::Learned;
   Value positions = learned ? b.argument("positions", b.tokens()) : Value();
+  b.dropoutArguments({config.dropout.embedding});
   addParameters(b, Segment::Embedding);
 
   RankedTensorType type =
@@ -38,10 +39,17 @@ void buildEmbedding(ModuleOp module, const ModelConfig &config,
     return b.create<EmbeddingOp>({name.str()}, type, ids, b.get(table),
                                  DictionaryAttr());
   };
-  Value x = rows("x", tokens, "embed");
+  double rate = config.dropout.embedding;
+  Value x = rows(rate ? "embedded" : "x", tokens, "embed");
   Value delta;
+  // The sum of both is dropped out: one mask on each of its terms.
+  auto drop = [&](StringRef name, Value value) {
+    return b.dropout(name, value, rate, DropoutSite::Embedding);
+  };
+  x = drop("x", x);
   if (learned)
-    delta = rows("delta", positions, "position_embed");
+    delta = drop("delta",
+                 rows(rate ? "placed" : "delta", positions, "position_embed"));
   else
     delta = b.create<ZerosLikeOp>({"delta"}, x);
   b.finish({x, delta}, {"x", "delta"});
@@ -127,13 +135,14 @@ static Value attention(SegmentBuilder &b, Value input) {
   double scale = 1 / std::sqrt(static_cast<double>(c.headSize));
   SmallVector<Type> types = {q.getType(),
                              b.floats(ArrayRef(queryShape).drop_back())};
-  SmallVector<Value> operands = {q,         k,         v,        positions,
-                                 positions, documents, documents};
-  SmallVector<NamedAttribute> attributes = {
-      b.builder.getNamedAttr("scale", b.builder.getF64FloatAttr(scale)),
-      b.builder.getNamedAttr(
-          "window", b.builder.getI64IntegerAttr(c.slidingWindow.value_or(0)))};
-  auto all = b.create<AttentionOp>({"o", "lse"}, types, operands, attributes);
+  bool drops = c.dropout.attention > 0;
+  auto all = b.create<AttentionOp>(
+      {"o", "lse"}, types[0], types[1], q, k, v, positions, positions,
+      documents, documents, drops ? b.get(kDropoutSeed) : Value(),
+      drops ? b.get(kTokenNumbers) : Value(), b.builder.getF64FloatAttr(scale),
+      b.builder.getI64IntegerAttr(c.slidingWindow.value_or(0)),
+      drops ? b.builder.getF64FloatAttr(c.dropout.attention) : FloatAttr(),
+      DictionaryAttr());
   b.in("wo");
   return b.linear("a", "b s g r k, d g r k -> b s d", all.getResult(),
                   b.get("wo"), b.find("bo"), {n, s, c.hidden});
@@ -183,14 +192,19 @@ void buildBlock(ModuleOp module, const ModelConfig &config,
   Value x = b.argument("x", type), delta = b.argument("delta", type);
   b.argument("positions", b.tokens());
   b.argument("documents", b.tokens());
+  b.dropoutArguments({config.dropout.attention, config.dropout.residual});
   addParameters(b, Segment::Block);
 
   b.in("g1", 1);
   Value x1 = b.add("x1", x, delta);
   Value a = attention(b, b.norm("n1", x1, "g1", "h1"));
+  a = b.dropout("a_dropped", a, config.dropout.residual,
+                DropoutSite::AttentionOutput);
   b.in("g2", 1);
   Value x2 = b.add("x2", x1, a);
   Value dn = mlp(b, b.norm("n2", x2, "g2", "h2"));
+  dn = b.dropout("dn_dropped", dn, config.dropout.residual,
+                 DropoutSite::MlpOutput);
   b.finish({x2, dn}, {"x", "delta"});
 }
 

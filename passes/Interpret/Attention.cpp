@@ -1,6 +1,6 @@
 //===- Attention.cpp - rotary positions and attention ---------------------===//
 
-#include "passes/Interpret/Rank.h"
+#include "passes/Interpret/Places.h"
 
 #include <cmath>
 #include <limits>
@@ -79,6 +79,16 @@ struct Heads {
     sequences = q[0], queries = q[1], groups = q[2], perGroup = q[3],
     size = q[4];
     keys = frame.get(op.getKey()).shape[1];
+    if (!op.getSeed())
+      return;
+    double rate = op.getDropout()->convertToDouble();
+    mask.emplace(frame, op.getSeed(), rate, DropoutSite::Attention);
+    scaleKept = 1 / (1 - rate);
+    tokens = &frame.get(op.getTokenNumbers()).integers;
+    Part group(heddle::dist::getShard(op, "g"), groups, frame),
+        head(heddle::dist::getShard(op, "r"), perGroup, frame);
+    firstHead = group.first * head.extent + head.first;
+    wholePerGroup = head.extent;
   }
 
   /// Offset of a query's first element, and of a key's or value's.
@@ -100,6 +110,14 @@ struct Heads {
            (window == 0 || distance < window);
   }
 
+  /// What dropout multiplies the probability of key `t` by.
+  double keep(int64_t b, int64_t s, int64_t g, int64_t r, int64_t t) const {
+    if (!mask)
+      return 1;
+    int64_t head = firstHead + g * wholePerGroup + r;
+    return mask->keeps(head, (*tokens)[b * queries + s], t) ? scaleKept : 0;
+  }
+
   /// Calls `body(b, s, g, r)` for every query.
   template <class Body>
   void forEachQuery(Body body) const {
@@ -114,6 +132,11 @@ struct Heads {
       &keyDocuments;
   int64_t window;
   int64_t sequences, queries, groups, perGroup, size, keys;
+  // Dropout; heads are numbered in the whole model.
+  std::optional<Mask> mask;
+  const std::vector<int64_t> *tokens = nullptr;
+  double scaleKept = 1;
+  int64_t firstHead = 0, wholePerGroup = 0;
 };
 } // namespace
 
@@ -143,11 +166,9 @@ static void attend(AttentionOp op, Frame &frame, Tensor &result, Tensor &lse) {
              &v = frame.get(op.getValue()).floats;
   Real scale = static_cast<Real>(op.getScale().convertToDouble());
   std::vector<Real> scores(heads.keys);
-  int64_t counted = heads.perGroup; // the others are padding and stay zero
-  if (heddle::dist::ShardAttr shard = heddle::dist::getShard(op, "r"))
-    counted = shard.getExtent() -
-              heads.perGroup * shard.getMesh().getGroupIndex(frame.rank.number,
-                                                             shard.getAxes());
+  // The others are padding and stay zero.
+  int64_t counted = Part(heddle::dist::getShard(op, "r"), heads.perGroup, frame)
+                        .getTrueSize();
   heads.forEachQuery([&](int64_t b, int64_t s, int64_t g, int64_t r) {
     if (r >= counted)
       return;
@@ -168,8 +189,9 @@ static void attend(AttentionOp op, Frame &frame, Tensor &result, Tensor &lse) {
     for (int64_t t = 0; t < heads.keys; ++t)
       if (heads.sees(b, s, t))
         addScaled<Real>(result.floats, heads.query(b, s, g, r),
-                        std::exp(scores[t] - largest) / sum, v,
-                        heads.key(b, t, g), heads.size);
+                        std::exp(scores[t] - largest) / sum *
+                            static_cast<Real>(heads.keep(b, s, g, r, t)),
+                        v, heads.key(b, t, g), heads.size);
   });
 }
 
@@ -205,8 +227,10 @@ static void attendBackward(AttentionGradOp op, Frame &frame, Tensor &dq,
       Real score = scale * dot<Real>(q, query, k, key, heads.size);
       Real weight =
           std::exp(score - static_cast<Real>(lse[heads.row(b, s, g, r)]));
-      Real d = weight * (dot<Real>(dy, query, v, key, heads.size) - along);
-      addScaled<Real>(dv.floats, key, weight, dy, query, heads.size);
+      Real keep = static_cast<Real>(heads.keep(b, s, g, r, t));
+      Real d =
+          weight * (keep * dot<Real>(dy, query, v, key, heads.size) - along);
+      addScaled<Real>(dv.floats, key, keep * weight, dy, query, heads.size);
       addScaled<Real>(dq.floats, query, d * scale, k, key, heads.size);
       addScaled<Real>(dk.floats, key, d * scale, q, query, heads.size);
     }

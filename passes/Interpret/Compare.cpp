@@ -101,7 +101,8 @@ static FailureOr<StepResults> runSteps(Machine &machine, const Batch &batch,
   std::map<std::string, Tensor> named;
   for (int64_t step = 1; step <= options.steps; ++step) {
     FailureOr<Inputs> inputs = makeStepInputs(
-        machine, batch, {options.learningRate, options.firstStep + step - 1});
+        machine, batch,
+        {options.learningRate, options.firstStep + step - 1, options.seed});
     if (failed(inputs))
       return failure();
     FailureOr<std::vector<NamedValue>> results = machine.run("step", *inputs);

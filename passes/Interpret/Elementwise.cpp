@@ -1,6 +1,6 @@
 //===- Elementwise.cpp - ops on single elements, stacks, sums -------------===//
 
-#include "passes/Interpret/Rank.h"
+#include "passes/Interpret/Places.h"
 
 #include <cmath>
 #include <numbers>
@@ -121,6 +121,29 @@ static LogicalResult evaluate(GatedGradOp op, Frame &frame) {
 }
 
 //===----------------------------------------------------------------------===//
+// Dropout
+//===----------------------------------------------------------------------===//
+
+static LogicalResult evaluate(DropoutOp op, Frame &frame) {
+  const std::vector<int64_t> &tokens = frame.get(op.getTokenNumbers()).integers;
+  double rate = op.getRate().convertToDouble();
+  Mask mask(frame, op.getSeed(), rate, op.getSite());
+  Tensor y = frame.get(op.getInput());
+  Part columns(heddle::dist::getShard(op, "d"), y.shape.back(), frame);
+  inArithmeticOf(frame.getReading(op.getResult()), [&](auto zero) {
+    using Real = decltype(zero);
+    Real scale = static_cast<Real>(1 / (1 - rate));
+    for (size_t i = 0; i < y.floats.size(); ++i) {
+      int64_t row = i / columns.size, column = i % columns.size;
+      bool keeps = mask.keeps(0, tokens[row], columns.first + column);
+      y.floats[i] = keeps ? static_cast<Real>(y.floats[i]) * scale : zero;
+    }
+  });
+  frame.set(op.getResult(), std::move(y));
+  return success();
+}
+
+//===----------------------------------------------------------------------===//
 // Sums, zeros, stacks
 //===----------------------------------------------------------------------===//
 
@@ -191,6 +214,7 @@ void heddle::interpret::addElementwise(Evaluators &evaluators) {
   evaluators.add<ActivationGradOp>(evaluate);
   evaluators.add<GatedOp>(evaluate);
   evaluators.add<GatedGradOp>(evaluate);
+  evaluators.add<DropoutOp>(evaluate);
   evaluators.add<AddOp>(evaluate);
   evaluators.add<BiasAddOp>(evaluate);
   evaluators.add<SumLeadingOp>(evaluate);

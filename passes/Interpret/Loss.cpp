@@ -1,6 +1,6 @@
 //===- Loss.cpp - embedding and cross entropy -----------------------------===//
 
-#include "passes/Interpret/Rank.h"
+#include "passes/Interpret/Places.h"
 
 #include <cmath>
 #include <limits>
@@ -8,33 +8,6 @@
 using namespace mlir;
 using namespace heddle::interpret;
 using namespace heddle::transformer;
-
-namespace {
-/// The part of a factor that a rank holds: elements `first` to `first + size`
-/// of `extent`; those from `extent` on are padding.
-struct Part {
-  Part(heddle::dist::ShardAttr shard, int64_t size, Frame &frame)
-      : size(size), extent(size) {
-    if (!shard)
-      return;
-    first = shard.getMesh().getGroupIndex(frame.rank.number, shard.getAxes()) *
-            size;
-    extent = shard.getExtent();
-  }
-
-  /// Number of elements that are not padding.
-  int64_t getTrueSize() const {
-    return std::clamp<int64_t>(extent - first, 0, size);
-  }
-  /// Where a number of the whole factor stands here, or -1.
-  int64_t find(int64_t number) const {
-    return number >= first && number < first + getTrueSize() ? number - first
-                                                             : -1;
-  }
-
-  int64_t first = 0, size, extent;
-};
-} // namespace
 
 /// Fails where an id of `ids` is no row of the factor; negative ones pass where
 /// `negative` says so.

@@ -5,6 +5,7 @@
 #include "heddle/Runtime/Random.h"
 
 #include <cmath>
+#include <numeric>
 
 using namespace mlir;
 using namespace heddle;
@@ -187,6 +188,11 @@ static FailureOr<double> findCorrection(ModuleOp module, int which,
   return 1 / (1 - std::pow(*beta, static_cast<double>(step)));
 }
 
+static Tensor makeSeed(const StepSettings &settings, int64_t layer) {
+  uint64_t seed = random::dropoutSeed(settings.seed, settings.step, layer);
+  return Tensor::ofIntegers({}, {static_cast<int64_t>(seed)});
+}
+
 FailureOr<Inputs> heddle::interpret::makeStepInputs(const Machine &machine,
                                                     const Batch &batch,
                                                     StepSettings settings) {
@@ -209,6 +215,16 @@ FailureOr<Inputs> heddle::interpret::makeStepInputs(const Machine &machine,
                << "takes " << expected[0] << " sequences of " << expected[1]
                << " for '" << name << "', got " << describe(*found->second);
       inputs[name] = cutBatch(*found->second, *shape);
+    } else if (name == transformer::kTokenNumbers) {
+      Tensor numbers = Tensor::zeros(Tensor::Kind::Integer, expected);
+      std::iota(numbers.integers.begin(), numbers.integers.end(), 0);
+      inputs[name] = cutBatch(numbers, *shape);
+    } else if (name == transformer::kDropoutSeed) {
+      inputs[name] = {makeSeed(settings, -1)};
+    } else if (name == transformer::kLayerDropoutSeeds) {
+      auto stack = cast<transformer::StackType>(step->getArgumentTypes()[i]);
+      for (int64_t layer = 0; layer < stack.getCount(); ++layer)
+        inputs[name].push_back(makeSeed(settings, layer));
     } else if (name == "learning_rate") {
       inputs[name] = {Tensor::scalar(settings.learningRate)};
     } else if (name == "bias_correction1" || name == "bias_correction2") {

@@ -38,6 +38,7 @@ Batch makeTestBatch(int64_t sequences, int64_t length, int64_t vocabulary,
 struct StepSettings {
   double learningRate = 0.1;
   int64_t step = 1;
+  uint64_t seed = 0; ///< of dropout
 };
 
 /// The arguments of @step of the machine's module, by name: `batch` cut into

@@ -232,6 +232,14 @@ void FunctionPrinter::printAttention(Op op) {
   if (op.getQueryPositions())
     args += formatv(", .query_positions = {0}, .key_positions = {1}",
                     get(op.getQueryPositions()), get(op.getKeyPositions()));
+  if (op.getDropout()) {
+    auto index = [&](Value value) { return "(" + get(value) + ")"; };
+    args += formatv(", .dropout = {0}, .seed = {1}, .token_numbers = {2}, "
+                    ".first_head = {3} * {4} + {5}, .group_heads = {4}",
+                    floatLiteral(*op.getDropout()), get(op.getSeed()),
+                    get(op.getTokenNumbers()), index(op.getFirstGroup()),
+                    *op.getGroupHeads(), index(op.getFirstHead()));
+  }
   std::string operands =
       formatv("{0}, {1}, {2}, {3}, {4}", get(op.getQ()), get(op.getK()),
               get(op.getV()), get(op.getO()), get(op.getLse()));

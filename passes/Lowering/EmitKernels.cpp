@@ -45,6 +45,13 @@ heddle_rt_status reduceAll(heddle_rt_stream *stream, const char *name, int64_t n
 } // namespace heddle
 )";
 
+/// The generator's header, for functors that draw.
+std::string includeRandom(StringRef functors) {
+  return functors.contains("random::")
+             ? "#include \"heddle/Runtime/Random.h\"\n"
+             : "";
+}
+
 StringRef skeletonName(rt::Skeleton skeleton) {
   switch (skeleton) {
   case rt::Skeleton::elementwise:
@@ -372,7 +379,8 @@ FailureOr<KernelsText> emitKernels(rt::ProgramOp program) {
     instantiations += wrap("template " + signature + ";", 0) + "\n";
     text.units.push_back(
         {functorName(kernel),
-         "#include \"heddle/Runtime/Skeletons.h\"\n\n" + kPrelude.str() +
+         includeRandom(functor) +
+             "#include \"heddle/Runtime/Skeletons.h\"\n\n" + kPrelude.str() +
              "\nnamespace kernels {\n\n" + functor +
              "\n} // namespace kernels\n\nnamespace heddle {\ntemplate " +
              signature + ";\n} // namespace heddle\n"});
@@ -387,8 +395,8 @@ FailureOr<KernelsText> emitKernels(rt::ProgramOp program) {
                         "\"heddle/Runtime/Operands.h\"\n",
                         name)
                     .str() +
-                kSkeletons.str() + "\n" + kPrelude.str() +
-                "\nnamespace kernels {\n" + functors +
+                includeRandom(functors) + kSkeletons.str() + "\n" +
+                kPrelude.str() + "\nnamespace kernels {\n" + functors +
                 (segments.empty() ? "" : "\n" + segments) +
                 "\n} // namespace kernels\n\nnamespace heddle {\n" + externs +
                 "} // namespace heddle\n\n#endif\n";

@@ -2,6 +2,8 @@
 
 #include "passes/Lowering/KernelBodies.h"
 
+#include "heddle/Runtime/Random.h"
+
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "llvm/ADT/TypeSwitch.h"
@@ -63,11 +65,11 @@ template <class OpType>
 Scalar unary(Scalar a) {
   return {a.body, OpType::create(a.body->builder, a.body->location, a.value)};
 }
-Scalar sqrt(Scalar a) { return unary<math::SqrtOp>(a); }
-Scalar exp(Scalar a) { return unary<math::ExpOp>(a); }
-Scalar log(Scalar a) { return unary<math::LogOp>(a); }
-Scalar tanh(Scalar a) { return unary<math::TanhOp>(a); }
-Scalar erf(Scalar a) { return unary<math::ErfOp>(a); }
+Scalar sqrt(Scalar a) { return unary<mlir::math::SqrtOp>(a); }
+Scalar exp(Scalar a) { return unary<mlir::math::ExpOp>(a); }
+Scalar log(Scalar a) { return unary<mlir::math::LogOp>(a); }
+Scalar tanh(Scalar a) { return unary<mlir::math::TanhOp>(a); }
+Scalar erf(Scalar a) { return unary<mlir::math::ErfOp>(a); }
 Scalar negate(Scalar a) { return unary<arith::NegFOp>(a); }
 
 Scalar select(Value condition, Scalar a, Scalar b) {
@@ -259,6 +261,19 @@ static Values lossGrad(LossGradOp op, ArrayRef<Scalar> v, BodyBuilder &body) {
       where(insideFactor(op, body), where(isCounted(v[3]), gradient, 0), 0)};
 }
 
+/// An element stays where its random word is not below the threshold.
+static Values dropout(DropoutOp op, ArrayRef<Scalar> v, BodyBuilder &body) {
+  double rate = op.getRate().convertToDouble();
+  Value word = rt::RandomOp::create(
+      body.builder, body.location, body.builder.getI32Type(),
+      body.builder.getI32IntegerAttr(static_cast<int32_t>(op.getSite())),
+      v[1].value, v[2].value, body.column);
+  Value keeps = compare(
+      body, arith::CmpIPredicate::uge, word,
+      body.integer(static_cast<int32_t>(random::dropoutThreshold(rate))));
+  return {where(keeps, 1 / (1 - rate) * v[0], 0)};
+}
+
 static Value sumAll(BodyBuilder &body, Value term, Type type) {
   return rt::SumOp::create(body.builder, body.location, type, term);
 }
@@ -328,6 +343,7 @@ Values lowering::buildBody(Operation *op, ArrayRef<Value> operands,
         return Values{v[0] * v[2] * derivative(a.getKind(), v[1]),
                       v[0] * activate(a.getKind(), v[1])};
       })
+      .Case<DropoutOp>([&](auto drop) { return dropout(drop, v, body); })
       .Case<RmsNormOp>([&](auto norm) { return rmsNorm(norm, v, body); })
       .Case<RmsNormGradOp>([&](auto) { return rmsNormGrad(v, body); })
       .Case<LayerNormOp>([&](auto norm) { return layerNorm(norm, v, body); })
@@ -413,6 +429,10 @@ std::optional<KernelForm> lowering::getKernelForm(Operation *op) {
       .Case<BiasAddOp>([&](auto add) {
         return formOf(add.getInput(), elementsOf(add.getBias()),
                       {Full, PerColumn}, {Full});
+      })
+      .Case<DropoutOp>([&](auto drop) {
+        return formOf(drop.getInput(), lastOf(drop.getInput()),
+                      {Full, Scalar, PerRow}, {Full});
       })
       .Case<RmsNormOp>([&](auto norm) {
         return formOf(norm.getInput(), lastOf(norm.getInput()),

@@ -83,7 +83,7 @@ static std::optional<Space> spaceOf(ArrayRef<Operation *> ops) {
 /// Whether an op must know the numbers of its columns.
 static bool needsColumn(Operation *op) {
   using namespace transformer;
-  return isa<PickOp, LossGradOp>(op) ||
+  return isa<PickOp, LossGradOp, DropoutOp>(op) ||
          (isa<RowMaxOp, RowSumExpOp>(op) && getColumnShard(op));
 }
 

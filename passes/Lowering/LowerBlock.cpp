@@ -251,30 +251,57 @@ LogicalResult BlockLowering::lowerZerosLike(ZerosLikeOp op) {
 // Attention and rotary positions
 //===----------------------------------------------------------------------===//
 
+BlockLowering::AttentionDropout
+BlockLowering::attentionDropout(Operation *op, Value query, Value seed,
+                                Value tokenNumbers, FloatAttr rate) {
+  if (!rate)
+    return {};
+  ArrayRef<int64_t> shape = cast<RankedTensorType>(query.getType()).getShape();
+  dist::ShardAttr heads = dist::getShard(op, "r");
+  return {placeOf(seed),
+          placeOf(tokenNumbers),
+          beginOfShard(op->getLoc(), dist::getShard(op, "g"), shape[2]),
+          beginOfShard(op->getLoc(), heads, shape[3]),
+          rate,
+          builder.getI64IntegerAttr(heads ? heads.getExtent() : shape[3])};
+}
+
 LogicalResult BlockLowering::lowerAttention(AttentionOp op) {
+  AttentionDropout drop =
+      attentionDropout(op, op.getQuery(), op.getSeed(), op.getTokenNumbers(),
+                       op.getDropoutAttr());
   rt::AttentionOp::create(
-      builder, op.getLoc(), labelOf(op), placeOf(op.getQuery()),
-      placeOf(op.getKey()), placeOf(op.getValue()), placeOf(op.getResult()),
-      placeOf(op.getLse()), placeOf(op.getQueryDocuments()),
-      placeOf(op.getKeyDocuments()), placeOf(op.getQueryPositions()),
-      placeOf(op.getKeyPositions()), kCompute,
-      llvm::APFloat(static_cast<float>(op.getScale().convertToDouble())),
-      /*causal=*/true, op.getWindow());
+      builder, op.getLoc(), builder.getStringAttr(labelOf(op)),
+      placeOf(op.getQuery()), placeOf(op.getKey()), placeOf(op.getValue()),
+      placeOf(op.getResult()), placeOf(op.getLse()),
+      placeOf(op.getQueryDocuments()), placeOf(op.getKeyDocuments()),
+      placeOf(op.getQueryPositions()), placeOf(op.getKeyPositions()), drop.seed,
+      drop.tokenNumbers, drop.firstGroup, drop.firstHead,
+      builder.getStringAttr(kCompute),
+      builder.getF32FloatAttr(
+          static_cast<float>(op.getScale().convertToDouble())),
+      builder.getUnitAttr(), op.getWindowAttr(), drop.rate, drop.groupHeads);
   maskPaddedHeads(op);
   return success();
 }
 
 LogicalResult BlockLowering::lowerAttentionGrad(AttentionGradOp op) {
+  AttentionDropout drop =
+      attentionDropout(op, op.getQuery(), op.getSeed(), op.getTokenNumbers(),
+                       op.getDropoutAttr());
   rt::AttentionGradOp::create(
-      builder, op.getLoc(), labelOf(op), placeOf(op.getQuery()),
-      placeOf(op.getKey()), placeOf(op.getValue()), placeOf(op.getOutput()),
-      placeOf(op.getLse()), placeOf(op.getResultGradient()),
-      placeOf(op.getQueryGradient()), placeOf(op.getKeyGradient()),
-      placeOf(op.getValueGradient()), placeOf(op.getQueryDocuments()),
-      placeOf(op.getKeyDocuments()), placeOf(op.getQueryPositions()),
-      placeOf(op.getKeyPositions()), kCompute,
-      llvm::APFloat(static_cast<float>(op.getScale().convertToDouble())),
-      /*causal=*/true, op.getWindow());
+      builder, op.getLoc(), builder.getStringAttr(labelOf(op)),
+      placeOf(op.getQuery()), placeOf(op.getKey()), placeOf(op.getValue()),
+      placeOf(op.getOutput()), placeOf(op.getLse()),
+      placeOf(op.getResultGradient()), placeOf(op.getQueryGradient()),
+      placeOf(op.getKeyGradient()), placeOf(op.getValueGradient()),
+      placeOf(op.getQueryDocuments()), placeOf(op.getKeyDocuments()),
+      placeOf(op.getQueryPositions()), placeOf(op.getKeyPositions()), drop.seed,
+      drop.tokenNumbers, drop.firstGroup, drop.firstHead,
+      builder.getStringAttr(kCompute),
+      builder.getF32FloatAttr(
+          static_cast<float>(op.getScale().convertToDouble())),
+      builder.getUnitAttr(), op.getWindowAttr(), drop.rate, drop.groupHeads);
   return success();
 }
 

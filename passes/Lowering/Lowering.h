@@ -102,6 +102,15 @@ private:
   transformer::ContractOp beginOfSum(mlir::Value value) const;
   transformer::ContractOp beginOfSum(transformer::AddOp add) const;
   mlir::LogicalResult lowerContract(transformer::ContractOp op);
+  /// What attention with dropout reads; all null without.
+  struct AttentionDropout {
+    mlir::Value seed, tokenNumbers, firstGroup, firstHead;
+    mlir::FloatAttr rate;
+    mlir::IntegerAttr groupHeads;
+  };
+  AttentionDropout attentionDropout(mlir::Operation *op, mlir::Value query,
+                                    mlir::Value seed, mlir::Value tokenNumbers,
+                                    mlir::FloatAttr rate);
   mlir::LogicalResult lowerAttention(transformer::AttentionOp op);
   mlir::LogicalResult lowerAttentionGrad(transformer::AttentionGradOp op);
   mlir::LogicalResult lowerRope(transformer::RopeOp op);

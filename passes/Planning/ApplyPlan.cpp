@@ -160,7 +160,9 @@ private:
                                    edge.getPadded().asArrayRef().take_front(2)),
                                none, none);
     }
-    for (StringRef name : {"tokens", "labels", "positions", "documents"})
+    for (StringRef name :
+         {StringRef("tokens"), StringRef("labels"), StringRef("positions"),
+          StringRef("documents"), StringRef(transformer::kTokenNumbers)})
       pins.set(name, tokens);
     module->setAttr(kBatchLayoutName, tokens);
     module->setAttr(kValuesName, pins.getDictionary(module.getContext()));

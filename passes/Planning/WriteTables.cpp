@@ -52,7 +52,7 @@ public:
     NamedAttrList tables;
     tables.set("version", number(1));
     tables.set("program", builder.getStringAttr(model.name));
-    tables.set("inputs", describeInputs(plan, train));
+    tables.set("inputs", describeInputs(plan, model, train));
     tables.set("outputs", describeOutputs());
     tables.set("states", builder.getArrayAttr(states));
     tables.set("optimizer", describeOptimizer(train.optimizer));
@@ -154,8 +154,9 @@ private:
   }
 
   /// The step's inputs are [micro-batch, sequence, position], each micro-batch
-  /// in the layout that the plan gives it, or numbers.
-  DictionaryAttr describeInputs(const Plan &plan, const TrainSettings &train) {
+  /// in the layout that the plan gives it, or numbers: one, or one per layer.
+  DictionaryAttr describeInputs(const Plan &plan, const ModelConfig &model,
+                                const TrainSettings &train) {
     auto mesh = module->getAttrOfType<dist::MeshAttr>(dist::kMeshName);
     dist::LayoutAttr whole = dist::LayoutAttr::get(mesh, 0);
     auto batch = module->getAttrOfType<dist::LayoutAttr>(kBatchLayoutName);
@@ -167,7 +168,8 @@ private:
       setPlace(entry, place);
       Type element = place.type.getElementType();
       if (place.type.getRank() == 0)
-        setLayout(entry, RankedTensorType::get({}, element), whole);
+        setLayout(entry, RankedTensorType::get({}, element), whole,
+                  place.stride ? std::optional(model.layers) : std::nullopt);
       else
         setLayout(entry,
                   RankedTensorType::get({plan.globalBatch() / plan.microBatches,

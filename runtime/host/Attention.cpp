@@ -38,6 +38,12 @@ heddle_rt_status checkArgs(const Args &args) {
     return invalid("{}: documents and positions of queries and keys come "
                    "together or not at all",
                    nameOf(args));
+  if (!(args.dropout >= 0 && args.dropout < 1))
+    return invalid("{}: dropout {}, expected a rate of at least 0 and below 1",
+                   nameOf(args), args.dropout);
+  if (args.dropout > 0 && (!args.seed || !args.token_numbers))
+    return invalid("{}: dropout {} needs a seed and the numbers of the tokens",
+                   nameOf(args), args.dropout);
   return HEDDLE_RT_OK;
 }
 
@@ -84,6 +90,10 @@ void declareSide(Accesses &accesses, const Args &args, const float *lse,
   for (const int32_t *one : {args.query_documents, args.query_positions})
     if (one)
       accesses.push_back({one, args.batch * args.queries * 4, 0});
+  if (args.dropout > 0) {
+    accesses.push_back({args.seed, 8, 0});
+    accesses.push_back({args.token_numbers, args.batch * args.queries * 4, 0});
+  }
   for (const int32_t *one : {args.key_documents, args.key_positions})
     if (one)
       accesses.push_back({one, args.batch * args.keys * 4, 0});

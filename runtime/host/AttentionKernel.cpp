@@ -7,6 +7,7 @@
 #include "runtime/host/AttentionKernel.h"
 
 #include "heddle/Runtime/Math.h"
+#include "heddle/Runtime/Random.h"
 
 #include <dnnl.h>
 #include <omp.h>
@@ -225,6 +226,39 @@ float *lseOf(const Args &args, float *lse, const Block &block, int64_t i) {
 
 void clear(float *row, int64_t n) { std::fill(row, row + n, 0.0f); }
 
+/// Where an attention's dropout stands in Random.h's counter.
+constexpr uint32_t kSite = 1;
+
+/// For query `i` of a block, what dropout multiplies the probability of each
+/// key by; null without dropout. Overwritten by the next call on this thread.
+const float *keepRow(const Args &args, const Block &block, int64_t i) {
+  if (args.dropout == 0)
+    return nullptr;
+  thread_local std::vector<float> memory;
+  // Blocks of keys begin at multiples of 4, as the generator's words do.
+  const int64_t first = block.keys.begin / 4, last = (block.keys.end + 3) / 4;
+  if (memory.size() < size_t(4 * (last - first)))
+    memory.resize(size_t(4 * (last - first)));
+  const auto head =
+      uint32_t(args.first_head + block.g * args.group_heads + block.r);
+  const auto row = uint32_t(args.token_numbers[block.b * args.queries + i]);
+  const auto seed = uint64_t(*args.seed);
+  const uint32_t threshold = random::dropoutThreshold(args.dropout);
+  const auto kept = float(1 / (1 - args.dropout));
+  float *keep = memory.data();
+  HEDDLE_SIMD
+  for (int64_t quad = first; quad < last; ++quad) {
+    const random::Block drawn =
+        random::dropoutBlock(seed, kSite, head, row, uint32_t(quad));
+    float *four = keep + 4 * (quad - first);
+    four[0] = drawn.words[0] >= threshold ? kept : 0.0f;
+    four[1] = drawn.words[1] >= threshold ? kept : 0.0f;
+    four[2] = drawn.words[2] >= threshold ? kept : 0.0f;
+    four[3] = drawn.words[3] >= threshold ? kept : 0.0f;
+  }
+  return keep;
+}
+
 bool forwardBlock(const Args &args, const AttentionOperands &x,
                   const Visibility &visibility, const Block &block,
                   float *scores) {
@@ -248,6 +282,9 @@ bool forwardBlock(const Args &args, const AttentionOperands &x,
     sums[i - first] = sum;
     *lseOf(args, x.lse, block, i) =
         sum > 0 ? from + math::log(sum) : -math::kInfinity;
+    if (const float *keep = keepRow(args, block, i))
+      for (int64_t j = 0; j < n; ++j)
+        row[j] *= keep[j];
   }
   if (n > 0 && !product('N', 'N', block.rows(), size, n, 1, scores, n,
                         at(x.v, args.v, b, keys.begin, g), args.v.sequence, 0,
@@ -266,7 +303,8 @@ bool forwardBlock(const Args &args, const AttentionOperands &x,
   return true;
 }
 
-/// scores becomes the probabilities p, gradients p (dp - dot(grad o, o)).
+/// scores becomes the probabilities p that forward multiplied v by, gradients p
+/// (dp - dot(grad o, o)) of the softmax.
 void softmaxGrad(const Args &args, const AttentionOperands &x,
                  const Visibility &visibility, const Block &block,
                  float *scores, float *gradients) {
@@ -284,10 +322,12 @@ void softmaxGrad(const Args &args, const AttentionOperands &x,
       visibility.mask(i, keys.begin, keys.end, p, -math::kInfinity);
     const float mean = dot(at(x.gradO, args.grad_o, b, i, g, r),
                            at(x.o, args.o, b, i, g, r), args.head_size);
+    const float *keep = keepRow(args, block, i);
     for (int64_t j = 0; j < n; ++j) {
       const float e = math::exp(p[j] - lse);
-      p[j] = e;
-      dp[j] = e * (dp[j] - mean);
+      const float kept = keep ? keep[j] : 1.0f;
+      p[j] = e * kept;
+      dp[j] = e * (dp[j] * kept - mean);
     }
   }
 }

@@ -1,5 +1,6 @@
 #include "runtime/train/Trainer.h"
 
+#include "heddle/Runtime/Random.h"
 #include "runtime/common/Status.h"
 #include "runtime/train/Schedule.h"
 
@@ -11,6 +12,7 @@
 #include <cstring>
 #include <limits>
 #include <memory>
+#include <numeric>
 #include <unistd.h>
 
 namespace heddle::train {
@@ -89,6 +91,9 @@ private:
   heddle_rt_status setTokens(const std::string &name,
                              const runtime::Input &input,
                              const std::vector<int32_t> &whole, int32_t pad);
+  std::vector<int32_t> tokenNumbers() const;
+  uint64_t dropoutSeed(int64_t step, int64_t layer) const;
+  heddle_rt_status setLayerSeeds(const runtime::Input &input, int64_t step);
   heddle_rt_status readOutputs(StepResult &result);
   heddle_rt_status report(const StepResult &result);
   heddle_rt_status checkResult(const StepResult &result);
@@ -179,6 +184,24 @@ heddle_rt_status Trainer::setTokens(const std::string &name,
   return rank.upload(input, block.data(), extents.blockElements() * 4);
 }
 
+std::vector<int32_t> Trainer::tokenNumbers() const {
+  std::vector<int32_t> numbers(batch.tokens.size());
+  std::iota(numbers.begin(), numbers.end(), 0);
+  return numbers;
+}
+
+uint64_t Trainer::dropoutSeed(int64_t step, int64_t layer) const {
+  return random::dropoutSeed(uint64_t(tables.seed), step, layer);
+}
+
+heddle_rt_status Trainer::setLayerSeeds(const runtime::Input &input,
+                                        int64_t step) {
+  std::vector<uint64_t> seeds(size_t(elementsOf(input.layout.local)));
+  for (size_t layer = 0; layer < seeds.size(); ++layer)
+    seeds[layer] = dropoutSeed(step, int64_t(layer));
+  return rank.upload(input, seeds.data(), int64_t(seeds.size()) * 8);
+}
+
 heddle_rt_status Trainer::setInputs(const StepResult &result) {
   const auto correction = [&](double beta) {
     return float(1 / (1 - std::pow(beta, double(result.step))));
@@ -199,6 +222,12 @@ heddle_rt_status Trainer::setInputs(const StepResult &result) {
                          std::numeric_limits<int32_t>::min());
     else if (name == "positions")
       status = setTokens(name, input, batch.positions, 0);
+    else if (name == "token_numbers")
+      status = setTokens(name, input, tokenNumbers(), 0);
+    else if (name == "dropout_seed")
+      status = scalar(dropoutSeed(result.step, -1));
+    else if (name == "layer_dropout_seeds")
+      status = setLayerSeeds(input, result.step);
     else if (name == "learning_rate")
       status = scalar(float(result.rate));
     else if (name == "step")

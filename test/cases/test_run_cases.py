@@ -181,7 +181,7 @@ class Assertions(unittest.TestCase):
         self.skips(case(LOSS, plan={"dp": "auto"}), "heddle plan")
         self.skips(case(LOSS, model={"model_type": "bloom"}), "family bloom")
         self.skips(case(LOSS, model={"share_mlp": True}), "share_mlp")
-        self.skips(case(LOSS, model={"attention_dropout": 0.1}), "dropout")
+        self.skips(case(LOSS, model={"hidden_dropout": 0.1}), "hidden_dropout")
         self.skips(case(LOSS, batch={"token_mask": "every third token upside down"}), "in words only")
         self.skips(case(LOSS, train={"optimizer": "sgd", "lr": 0.1, "frozen": "*"}), "frozen")
         self.skips(case({**LOSS, "ref": "single_device_fp8"}), "single_device_fp8")

@@ -55,8 +55,8 @@ def config_of(model):
     fixed = {**FIXED, **FIXED_BY_FAMILY.get(family, {})}
     config = {}
     for key, value in model.items():
-        if key in DROPOUT_KEYS and value:
-            raise Missing(f"dropout ({key} {value})")
+        if key in ("hidden_dropout", "embedding_dropout") and value and family != "gpt2":
+            raise Missing(f"{key} {value} for family {family}")
         if key in fixed:
             if value != fixed[key]:
                 raise Missing(f"{key} {value} for family {family}")

@@ -351,6 +351,20 @@ TEST_P(CostOfModel, EqualsTheProgram) {
   }
 }
 
+TEST_P(CostOfModel, EqualsTheProgramWithDropout) {
+  ModelConfig model = modelOf(GetParam().config);
+  for (DropoutRates rates : {DropoutRates{0.1, 0, 0}, DropoutRates{0, 0.1, 0},
+                             DropoutRates{0.1, 0.1, 0.1}})
+    for (const Shape &shape : kShapes) {
+      SCOPED_TRACE(fmt::format(
+          "dropout {} {} {} dp {} tp {} micro-batches {} x {}", rates.attention,
+          rates.residual, rates.embedding, shape.dp, shape.tp,
+          shape.microBatches, shape.microBatch));
+      model.dropout = rates;
+      checkProgram(model, settingsOf(shape), planOf(model, shape));
+    }
+}
+
 INSTANTIATE_TEST_SUITE_P(Families, CostOfModel, testing::ValuesIn(kModels),
                          [](const auto &info) { return info.param.name; });
 
@@ -371,6 +385,9 @@ struct Drawn {
     model.kvHeads = draw(1, 6);
     model.queryHeadsPerKvHead = model.family == Family::Gpt2 ? 1 : draw(1, 5);
     model.headSize = 2 * draw(1, 12);
+    for (double *rate : {&model.dropout.attention, &model.dropout.residual,
+                         &model.dropout.embedding})
+      *rate = draw(0, 2) == 0 ? 0.5 : 0;
     shape = {
         draw(1, 3),  draw(1, 8),
         draw(1, 3),  draw(1, 3),

@@ -16,6 +16,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstdlib>
 #include <random>
 
@@ -28,6 +29,7 @@ constexpr double kTolerance = 1e-9;
 struct Model {
   const char *name;
   const char *config;
+  DropoutRates dropout = {};
 };
 
 // Ragged: heads, KV heads, ffn and vocabulary that neither 2 nor 4 nor 8
@@ -78,6 +80,14 @@ const Sequences kSequences[] = {
     {"_gathered", R"(, "sequence_parallel": true, "save_gathered": true)"},
 };
 
+// With dropout: padded heads, KV heads on several ranks, tied matrices.
+const Model kDropoutModels[] = {
+    {"llama_dropout", kModels[0].config, {0.3, 0, 0}},
+    {"llama_ragged_dropout", kModels[1].config, {0.2, 0.3, 0.4}},
+    {"qwen2_ragged_dropout", kModels[3].config, {0.5, 0, 0}},
+    {"gpt2_dropout", kModels[6].config, {0.1, 0.2, 0.3}},
+};
+
 struct Case {
   const Model *model;
   int64_t dp, tp, microBatches;
@@ -114,6 +124,17 @@ std::vector<Case> casesToRun() {
   return cases;
 }
 
+std::vector<Case> dropoutCases() {
+  std::vector<Case> cases;
+  for (const Model &model : kDropoutModels)
+    for (auto [dp, tp] : {std::pair(1, 1), std::pair(4, 1), std::pair(1, 4),
+                          std::pair(2, 2), std::pair(1, 8)})
+      for (const Sequences &sequences : kSequences)
+        if (tp > 1 || &sequences == kSequences)
+          cases.push_back({&model, dp, tp, dp == 1 ? 1 : 4, &sequences});
+  return cases;
+}
+
 template <class T>
 T must(Result<T> result) {
   if (!result) {
@@ -142,7 +163,7 @@ TEST_P(PlanMatrix, EqualsOneDeviceAfterEveryPhase) {
   const Case &c = GetParam();
   ModelConfig model = must(readModelConfig(must(Document::parse(
       c.model->config, "config.json", Document::Syntax::Json))));
-  model.dropout = {};
+  model.dropout = c.model->dropout;
   TrainSettings train;
   train.sequenceLength = model.kvHeads == 2 ? 8 : 7;
   train.globalBatch = 8 * c.microBatches;
@@ -172,6 +193,49 @@ TEST_P(PlanMatrix, EqualsOneDeviceAfterEveryPhase) {
                                     Phase::Collectives, observe)));
 }
 
+// A mask follows the sequence's number in the whole batch: the same sequences
+// in other micro-batches draw the same masks.
+TEST(DropoutMasks, DoNotDependOnMicroBatches) {
+  ModelConfig model = must(readModelConfig(must(Document::parse(
+      kDropoutModels[3].config, "config.json", Document::Syntax::Json))));
+  model.dropout = kDropoutModels[3].dropout;
+  TrainSettings train;
+  train.sequenceLength = 8;
+  train.globalBatch = 16;
+  train.optimizer.kind = OptimizerKind::Sgd;
+  mlir::MLIRContext context;
+  context.disableMultithreading();
+  auto reference = compileUpTo(
+      context, CompileInput{model, train, planOf(model, 1, 1, 16, 1, "")},
+      Phase::Autodiff);
+  ASSERT_TRUE(succeeded(reference));
+  for (auto [dp, tp, microBatches] :
+       {std::tuple(1, 1, 16), std::tuple(2, 2, 2), std::tuple(4, 1, 4)}) {
+    auto module =
+        compileUpTo(context,
+                    CompileInput{model, train,
+                                 planOf(model, dp, tp, 16 / dp / microBatches,
+                                        microBatches, "")},
+                    Phase::Collectives);
+    ASSERT_TRUE(succeeded(module));
+    auto comparison = interpret::compareSteps(**reference, **module, {});
+    ASSERT_TRUE(succeeded(comparison));
+    EXPECT_TRUE(comparison->isEqual(kTolerance)) << comparison->describe();
+  }
+  // Other masks are another result.
+  interpret::CompareOptions other;
+  other.firstStep = 2;
+  auto module = compileUpTo(
+      context, CompileInput{model, train, planOf(model, 1, 1, 16, 1, "")},
+      Phase::Autodiff);
+  auto first = interpret::compareSteps(**reference, **module, {});
+  auto second = interpret::compareSteps(**reference, **module, other);
+  ASSERT_TRUE(succeeded(first) && succeeded(second));
+  EXPECT_GT(std::fabs(first->loss - second->loss), 1e-6);
+}
+
+INSTANTIATE_TEST_SUITE_P(Dropout, PlanMatrix, testing::ValuesIn(dropoutCases()),
+                         [](const auto &info) { return info.param.name(); });
 INSTANTIATE_TEST_SUITE_P(Plans, PlanMatrix, testing::ValuesIn(casesToRun()),
                          [](const auto &info) { return info.param.name(); });
 

@@ -45,6 +45,9 @@ MODELS = {
     "gpt2": {**GPT2, "n_embd": 16, "n_layer": 2, "n_head": 4, "vocab_size": 48},
     "gpt2-ragged": {**GPT2, "n_embd": 12, "n_layer": 1, "n_head": 3, "n_inner": 21, "vocab_size": 50257},
 }
+# Attention, residual, embedding; the models above have none.
+DROPOUT = {"llama-dropout": ("llama", (0.3, 0, 0)), "llama-ragged-dropout": ("llama-ragged", (0.2, 0.3, 0.4)),
+           "qwen2-ragged-dropout": ("qwen2-ragged", (0.5, 0, 0)), "gpt2-dropout": ("gpt2", (0.1, 0.2, 0.3))}
 SEQUENCES = 8  # of one micro-batch, over all of dp
 TOKENS = 11  # padded where they are cut
 SP = {"tensor": "megatron", "sequence_parallel": True}
@@ -64,6 +67,11 @@ OTHER_PLANS = [("llama", 2, 2, 1, edge({})), ("qwen2", 2, 2, 4, edge({"b": ["dp"
                ("llama", 2, 2, 1, edge({"b": ["dp"], "s": ["tp"]})), ("llama-ragged", 2, 2, 4, SP),
                ("llama", 1, 4, 1, SP), ("gpt2-ragged", 1, 4, 1, GATHERED), ("qwen3", 1, 2, 1, SP),
                ("qwen3-ragged", 2, 4, 4, SP)]
+WHOLE = {"tensor": "megatron"}
+DROPOUT_PLANS = [("gpt2-dropout", 2, 2, 4, SP), ("gpt2-dropout", 1, 4, 1, WHOLE), ("gpt2-dropout", 4, 2, 1, GATHERED),
+                 ("llama-ragged-dropout", 1, 8, 4, WHOLE), ("llama-ragged-dropout", 2, 2, 1, SP),
+                 ("llama-dropout", 2, 4, 1, WHOLE), ("llama-dropout", 2, 2, 1, edge({})),
+                 ("qwen2-ragged-dropout", 4, 2, 4, WHOLE), ("gpt2-dropout", 1, 1, 4, WHOLE)]
 
 
 def describe(tensor):
@@ -91,6 +99,7 @@ def sequence_parallel_cases():
 def heddle_on(heddle, command, case, *options):
     """`heddle COMMAND` on the files of a case."""
     model, dp, tp, micro_batches, tensor = case
+    model, (attention, residual, embedding) = DROPOUT.get(model, (model, (0, 0, 0)))
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
         config, plan, train = folder / "config.json", folder / "plan.json", folder / "train.yaml"
@@ -99,8 +108,8 @@ def heddle_on(heddle, command, case, *options):
             "version": 1, "mesh": [["pp", 1], ["dp", dp], ["cp", 1], ["tp", tp]], **tensor,
             "micro_batch": SEQUENCES // dp, "micro_batches": micro_batches}))
         train.write_text(f"sequence_length: {TOKENS}\nglobal_batch: {SEQUENCES * micro_batches}\nprecision: [fp32]\n"
-                         "optimizer: {type: sgd, lr: 0.1}\ndropout: {attention: 0, residual: 0, embedding: 0}\n"
-                         "seed: 1\n")
+                         "optimizer: {type: sgd, lr: 0.1}\nseed: 1\n"
+                         f"dropout: {{attention: {attention}, residual: {residual}, embedding: {embedding}}}\n")
         return subprocess.run([heddle, command, str(config), "--plan", str(plan), "--train", str(train), "--json",
                                *options], capture_output=True, text=True)
 
@@ -165,12 +174,13 @@ def main():
     wide = [case for case in cases if case[1] * case[2] == 8]
     chosen = [(case, False) for case in cases[:arguments.threads]]
     chosen += [(case, True) for case in wide[:arguments.mpi]]
-    chosen += [(case, False) for case in OTHER_PLANS[:arguments.threads]]
+    chosen += [(case, False) for case in OTHER_PLANS[:arguments.threads] + DROPOUT_PLANS[:arguments.threads]]
     cut = list(sequence_parallel_cases())
     random.Random(arguments.seed).shuffle(cut)
     chosen += [(case, False) for case in cut[:arguments.threads // 2]]
     chosen += [(case, True) for case in cut[-arguments.mpi // 2:]]
     chosen += [(case, False) for case in drawn_cases(arguments.heddle, arguments.drawn, arguments.seed)]
+    chosen.append((DROPOUT_PLANS[0], True))
     failures = 0
     for case, mpi in chosen:
         model, dp, tp, micro_batches, tensor = case

@@ -1,6 +1,7 @@
 // heddle_rt_attention and its gradient against fp64 loops; the loops' gradient
 // against finite differences.
 
+#include "heddle/Runtime/Random.h"
 #include "runtime/common/Status.h"
 #include "runtime/host/RunRanks.h"
 
@@ -24,7 +25,8 @@ using Strides = heddle_rt_attention_strides;
 /// and v lie in one buffer, as a fused projection leaves them.
 struct Problem {
   Args args{};
-  std::vector<int32_t> documents, positions;
+  std::vector<int32_t> documents, positions, tokens;
+  int64_t seed = -5;
   std::vector<float> fused, o, lse, gradO, gradFused;
 
   Problem(int64_t b, int64_t s, int64_t g, int64_t r, int64_t k) {
@@ -64,6 +66,10 @@ struct Problem {
       args.query_documents = args.key_documents = documents.data();
     if (!positions.empty())
       args.query_positions = args.key_positions = positions.data();
+    if (!tokens.empty()) {
+      args.token_numbers = tokens.data();
+      args.seed = &seed;
+    }
   }
   heddle_rt_status run(heddle_rt_stream *stream) {
     useMasks();
@@ -109,6 +115,17 @@ struct Reference {
            (!args.causal || pj <= pi) &&
            (args.window == 0 || pi - pj < args.window);
   }
+  /// What dropout multiplies a probability by.
+  double keep(int64_t b, int64_t i, int64_t g, int64_t r, int64_t j) const {
+    if (args.dropout == 0)
+      return 1;
+    const int64_t head = args.first_head + g * args.group_heads + r;
+    const uint32_t word = heddle::random::dropoutWord(
+        uint64_t(*args.seed), 1, uint32_t(head),
+        uint32_t(args.token_numbers[b * args.queries + i]), uint32_t(j));
+    return double(word) < args.dropout * 4294967296.0 ? 0
+                                                      : 1 / (1 - args.dropout);
+  }
   template <class Each> // each(b, i, g, r)
   void forQueries(Each each) const {
     for (int64_t b = 0; b < args.batch; ++b)
@@ -144,7 +161,8 @@ struct Reference {
       const auto p = probabilities(b, i, g, r, logSum);
       for (int64_t j = 0; j < args.keys; ++j)
         for (int64_t c = 0; c < args.head_size; ++c)
-          o[size_t(at + c)] += p[size_t(j)] * fused[size_t(vAt(b, j, g) + c)];
+          o[size_t(at + c)] += keep(b, i, g, r, j) * p[size_t(j)] *
+                               fused[size_t(vAt(b, j, g) + c)];
     });
   }
   /// Of the scalar sum(o * gradO).
@@ -157,8 +175,9 @@ struct Reference {
       std::vector<double> dp(p.size(), 0.0);
       for (int64_t j = 0; j < args.keys; ++j)
         for (int64_t c = 0; c < args.head_size; ++c) {
-          dp[size_t(j)] += double(grad[c]) * fused[size_t(vAt(b, j, g) + c)];
-          gradFused[size_t(vAt(b, j, g) + c)] += p[size_t(j)] * double(grad[c]);
+          const double kept = keep(b, i, g, r, j) * double(grad[c]);
+          dp[size_t(j)] += kept * fused[size_t(vAt(b, j, g) + c)];
+          gradFused[size_t(vAt(b, j, g) + c)] += p[size_t(j)] * kept;
         }
       for (size_t j = 0; j < p.size(); ++j)
         mean += p[j] * dp[j];
@@ -243,6 +262,22 @@ TEST(Attention, Window) {
       Problem problem(1, 150, 1, 2, 12);
       problem.args.causal = causal;
       problem.args.window = window;
+      check(problem);
+    }
+}
+
+TEST(Attention, Dropout) {
+  for (const double rate : {0.1, 0.5, 0.9})
+    for (const int64_t s : {1, 7, 66, 150}) {
+      SCOPED_TRACE(testing::Message() << "rate " << rate << " s " << s);
+      Problem problem(2, s, 2, 3, 8);
+      problem.args.dropout = rate;
+      problem.args.first_head = 12;
+      problem.args.group_heads = 4;
+      for (int64_t i = 0; i < 2 * s; ++i)
+        problem.tokens.push_back(int32_t(1000 + i));
+      check(problem);
+      problem.args.window = 5;
       check(problem);
     }
 }

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -115,6 +116,30 @@ TEST(Random, FillIsTheFunctionOfIndex) {
         EXPECT_EQ(filled[i], random::normalAt(3, stream, first + uint64_t(i)));
       EXPECT_EQ(filled.back(), -7);
     }
+}
+
+TEST(Random, DropoutWordIsAWordOfItsBlock) {
+  for (uint32_t column = 0; column < 20; ++column) {
+    const random::Block block =
+        random::dropoutBlock(~0ull, 3, 7, 9, column / 4);
+    EXPECT_EQ(random::dropoutWord(~0ull, 3, 7, 9, column),
+              block.words[column % 4]);
+  }
+}
+
+TEST(Random, DropoutSeedsDifferByStepAndLayer) {
+  std::set<uint64_t> seeds;
+  for (uint64_t seed : {0ull, 1ull, 1ull << 32})
+    for (int64_t step : {int64_t(0), int64_t(1), int64_t(1) << 32})
+      for (int64_t layer : {-1, 0, 1, 125})
+        seeds.insert(random::dropoutSeed(seed, step, layer));
+  EXPECT_EQ(seeds.size(), 36u);
+}
+
+TEST(Random, DropoutThresholdsAreInWords) {
+  EXPECT_EQ(random::dropoutThreshold(0), 0u);
+  EXPECT_EQ(random::dropoutThreshold(0.25), 1u << 30);
+  EXPECT_EQ(random::dropoutThreshold(std::nextafter(1.0, 0.0)), ~0u);
 }
 
 TEST(Random, MomentsOfNormals) {

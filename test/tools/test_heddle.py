@@ -162,12 +162,19 @@ class Usage(HeddleTest):
         self.refuse("compile", self.model, "--cluster", self.cluster, "--train", self.train, "--plan", self.plan,
                     "-o", self.out, words=["global_batch", "micro_batches"], code=1)
 
-    def test_dropout_is_refused_unless_training_sets_it_to_zero(self):
+    def test_masks_of_dropout_take_nothing_and_follow_the_settings(self):
         gpt2 = self.write("gpt2.json", {
-            "model_type": "gpt2", "n_embd": 16, "n_layer": 1, "n_head": 4, "n_positions": 32, "vocab_size": 48})
-        files = ("compile", gpt2, "--cluster", self.cluster, "--plan", self.plan, "-o", self.out)
-        self.refuse(*files, "--train", self.train, words=["dropout", "0.1"])
-        self.heddle("explain", gpt2)
+            "model_type": "gpt2", "n_embd": 16, "n_layer": 2, "n_head": 4, "n_positions": 32, "vocab_size": 48})
+        files = ("explain", gpt2, "--plan", self.plan, "--train")
+        masks = json.loads(self.heddle(*files, self.train, "--json").stdout)["cost"]["dropout_masks"]
+        tokens = PLAN["micro_batch"] * TRAIN["sequence_length"]
+        self.assertEqual({mask["name"]: mask["bytes_if_saved"] for mask in masks},
+                         {"embedding": tokens * 16, "attention": tokens * TRAIN["sequence_length"] * 4 // 2,
+                          "attention_output": tokens * 16, "mlp_output": tokens * 16})
+        self.assertEqual({mask["bytes"] for mask in masks}, {0})
+        self.assertIn("masks of dropout: 0 bytes", self.heddle(*files, self.train).stdout)
+        none = self.write("none.yaml", {**TRAIN, "dropout": {"attention": 0, "residual": 0, "embedding": 0}})
+        self.assertEqual(json.loads(self.heddle(*files, none, "--json").stdout)["cost"]["dropout_masks"], [])
 
     def test_doctor_finds_what_built_heddle(self):
         self.assertIn("oneDNN", self.heddle("doctor").stdout)

@@ -89,8 +89,6 @@ static Result<Inputs> readAll(std::vector<std::string> &warnings, int &code) {
       readInputs({modelPath, clusterPath, trainPath, planPath});
   if (!inputs)
     return inputs.error();
-  if (auto ok = settleDropout(inputs->model, *inputs->train); !ok)
-    return ok.error();
   Result<std::vector<std::string>> found = checkInputs(*inputs);
   code = kAnswerIsNo;
   if (!found)

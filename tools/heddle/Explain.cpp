@@ -239,16 +239,12 @@ static Result<void> explainPlan(Explanation &e) {
     inputs.train.emplace();
     inputs.train->sequenceLength = e.length;
     inputs.train->globalBatch = inputs.plan->globalBatch();
-    inputs.model.dropout = {};
   }
   Result<std::vector<std::string>> warnings = checkInputs(inputs);
   if (!warnings)
     return warnings.error();
   if (isTrained)
     e.warnings = *warnings;
-  if (effectiveDropout(inputs.model, *inputs.train).any())
-    return showMemory ? settleDropout(inputs.model, *inputs.train)
-                      : Result<void>();
   e.cost = costJson(inputs.model, *inputs.train, *inputs.plan);
   Result<ProgramFacts> program = findProgram(inputs, isTrained);
   if (!program)

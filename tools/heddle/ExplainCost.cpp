@@ -49,6 +49,18 @@ static json savedJson(const ModelConfig &model, const TrainSettings &train,
   return saved;
 }
 
+/// Masks of dropout are drawn again in backward; what they would take if they
+/// were saved.
+static json masksJson(const ModelConfig &model, const RankSizes &sizes) {
+  json masks = json::array();
+  for (const SavedValue &mask : masksDrawnAgain(model, sizes))
+    masks.push_back({{"name", mask.name},
+                     {"bytes", 0},
+                     {"bytes_if_saved", mask.bytes},
+                     {"layers", mask.entries}});
+  return masks;
+}
+
 json tool::costJson(const ModelConfig &model, const TrainSettings &train,
                     const Plan &plan) {
   Result<RankSizes> sizes = rankSizes(model, train, plan);
@@ -68,6 +80,7 @@ json tool::costJson(const ModelConfig &model, const TrainSettings &train,
           {"live_peak_bytes", liveMemory(model, train, *sizes).peakBytes()},
           {"tokens_times_hidden", sizes->tokens() * sizes->d},
           {"saved_per_layer", savedJson(model, train, plan, *sizes)},
+          {"dropout_masks", masksJson(model, *sizes)},
           {"collectives", collectives}};
 }
 
@@ -91,6 +104,18 @@ static void printSaved(const json &cost) {
              whole, double(sum) / unit, double(whole) / unit);
 }
 
+static void printMasks(const json &masks) {
+  if (masks.empty())
+    return;
+  fmt::print("\nmasks of dropout: 0 bytes, drawn again from seed, layer and "
+             "place; saved they would take\n");
+  for (const json &mask : masks)
+    fmt::print("  {:16} {:>14} in each of {}\n",
+               mask["name"].get<std::string>(),
+               mask["bytes_if_saved"].get<std::int64_t>(),
+               mask["layers"].get<std::int64_t>());
+}
+
 void tool::printCost(const json &cost) {
   if (!cost["computed"]) {
     fmt::print("\ncost formulas: not computed: {}\n",
@@ -98,6 +123,7 @@ void tool::printCost(const json &cost) {
     return;
   }
   printSaved(cost);
+  printMasks(cost["dropout_masks"]);
   fmt::print("\ncollectives of a step, by cost formulas\n");
   fmt::print("  {:44} {:14} {:16} {:>7} {:>16}\n", "cause", "kind", "axes",
              "calls", "bytes sent");

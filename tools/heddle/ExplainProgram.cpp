@@ -13,9 +13,6 @@ using namespace heddle::tool;
 using json = nlohmann::ordered_json;
 
 Result<ProgramFacts> tool::findProgram(const Inputs &inputs, bool withMemory) {
-  ModelConfig model = inputs.model;
-  if (Result<void> ok = settleDropout(model, *inputs.train); !ok)
-    return ok.error();
   Compiler compiler;
   ProgramFacts facts;
   auto observe = [&](Phase phase, mlir::ModuleOp module) {
@@ -26,7 +23,7 @@ Result<ProgramFacts> tool::findProgram(const Inputs &inputs, bool withMemory) {
       facts.reshards = getReshardReports(module);
   };
   auto module =
-      compileUpTo(compiler.context, {model, *inputs.train, *inputs.plan},
+      compileUpTo(compiler.context, {inputs.model, *inputs.train, *inputs.plan},
                   withMemory ? Phase::Memory : Phase::Collectives, observe);
   if (failed(module))
     return Error{compiler.errors()};

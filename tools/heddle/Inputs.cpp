@@ -32,6 +32,8 @@ Result<Inputs> tool::readInputs(const InputPaths &paths) {
   });
   if (error)
     return *error;
+  if (inputs.train)
+    inputs.model.dropout = effectiveDropout(inputs.model, *inputs.train);
   return inputs;
 }
 
@@ -48,20 +50,6 @@ Result<std::vector<std::string>> tool::checkInputs(const Inputs &inputs) {
   for (const PlanWarning &warning : *more)
     warnings->push_back(warning.message);
   return warnings;
-}
-
-Result<void> tool::settleDropout(ModelConfig &model,
-                                 const TrainSettings &train) {
-  DropoutRates rates = effectiveDropout(model, train);
-  if (rates.any())
-    return Error{fmt::format(
-        "the model {} drops out (attention {}, residual {}, embedding {}), "
-        "which is not implemented; expected rates of 0: write `dropout: "
-        "{{attention: 0, residual: 0, embedding: 0}}` into the training "
-        "settings",
-        model.name, rates.attention, rates.residual, rates.embedding)};
-  model.dropout = rates;
-  return {};
 }
 
 Result<Plan> tool::oneDevicePlan(const Plan &plan, const ModelConfig &model) {

@@ -26,16 +26,12 @@ struct Inputs {
   std::optional<Plan> plan;
 };
 
-/// Reads what is given.
+/// Reads what is given. Rates of dropout in the settings replace the model's.
 Result<Inputs> readInputs(const InputPaths &paths);
 
 /// Whether plan, model, settings and cluster fit; the warnings say what a user
 /// may not want. Plan and settings must be there.
 Result<std::vector<std::string>> checkInputs(const Inputs &inputs);
-
-/// An error where a dropout rate is above 0: what is compiled has no dropout.
-/// Otherwise the model's rates become those that are in effect.
-Result<void> settleDropout(ModelConfig &model, const TrainSettings &train);
 
 /// The plan of one device that runs the same global batch in the same order.
 Result<Plan> oneDevicePlan(const Plan &plan, const ModelConfig &model);

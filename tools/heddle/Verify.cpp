@@ -101,10 +101,6 @@ static Result<VerifyJob> makeJob(int &code) {
   if (!inputs->train)
     inputs->train =
         makeSettings(inputs->model, *inputs->plan, batch ? &*batch : nullptr);
-  if (effectiveDropout(inputs->model, *inputs->train).any())
-    warn("both sides are run without the model's dropout, which is not "
-         "implemented");
-  inputs->model.dropout = {};
   inputs->train->seed = int64_t(seed.getValue());
   code = kAnswerIsNo;
   Result<std::vector<std::string>> warnings = checkInputs(*inputs);

@@ -52,6 +52,7 @@ public:
     options.learningRate =
         learningRate(job.train.optimizer, job.train.schedule, number);
     options.firstStep = number;
+    options.seed = uint64_t(job.train.seed);
     auto comparison = interpret::compareSteps(
         one, plan, job.batch.step(number, job.train.globalBatch), options);
     if (failed(comparison))

@@ -56,6 +56,11 @@ std::int64_t stackBytes(std::int64_t bytes, std::int64_t entries);
 std::vector<SavedValue> savedPerLayer(const ModelConfig &model,
                                       const RankSizes &sizes);
 
+/// The masks of dropout that are in no memory: backward draws them again. With
+/// the bytes that they would take at one byte per element.
+std::vector<SavedValue> masksDrawnAgain(const ModelConfig &model,
+                                        const RankSizes &sizes);
+
 /// Live bytes of one optimizer step on one rank, fp32, nothing recomputed. The
 /// peak is in the head or in a block's backward: then all layers' saved values
 /// are there, and both have larger temporaries than the functions of forward.

@@ -116,6 +116,45 @@ inline void normalFill(uint64_t seed, uint64_t stream, uint64_t first,
     out[i] = normalAt(seed, stream, first + uint64_t(i));
 }
 
+//===----------------------------------------------------------------------===//
+// Dropout. Whether an element is dropped follows from the seed of its layer and
+// from where it stands in the whole tensor, so backward draws the mask of
+// forward again and nobody keeps it. A seed is 64 bits; the counter holds the
+// column (in fours), the row (the token's number in the batch), the plane (a
+// head of attention, else 0) and the site: which of the layer's dropouts.
+//===----------------------------------------------------------------------===//
+
+/// The seed of one layer's masks in one step; layer -1 is what stands outside
+/// the layers.
+constexpr uint32_t kDropoutStream = 0x64726f70u; // none of the data's steps
+inline uint64_t dropoutSeed(uint64_t seed, int64_t step, int64_t layer) {
+  const Block drawn = philox({{uint32_t(step), uint32_t(uint64_t(step) >> 32),
+                               uint32_t(layer + 1), kDropoutStream}},
+                             uint32_t(seed), uint32_t(seed >> 32));
+  return uint64_t(drawn.words[1]) << 32 | drawn.words[0];
+}
+
+/// Elements whose word is below it are dropped; `rate` is in [0, 1).
+constexpr uint32_t dropoutThreshold(double rate) {
+  return uint32_t(rate * 4294967296.0);
+}
+
+/// The words of columns 4 * quad to 4 * quad + 3.
+HEDDLE_FN Block dropoutBlock(uint64_t seed, uint32_t site, uint32_t plane,
+                             uint32_t row, uint32_t quad) {
+  return philox({{quad, row, plane, site}}, uint32_t(seed),
+                uint32_t(seed >> 32));
+}
+
+/// Chosen by selects, not by an index: a block stays in registers.
+HEDDLE_FN uint32_t dropoutWord(uint64_t seed, uint32_t site, uint32_t plane,
+                               uint32_t row, uint32_t column) {
+  const Block block = dropoutBlock(seed, site, plane, row, column / 4);
+  const uint32_t low = column & 1u ? block.words[1] : block.words[0];
+  const uint32_t high = column & 1u ? block.words[3] : block.words[2];
+  return column & 2u ? high : low;
+}
+
 } // namespace heddle::random
 
 #endif

@@ -60,6 +60,9 @@ struct Layout {
 /// | labels | i32 | m x b x s | -100 where not counted |
 /// | documents | i32 | m x b x s | document number of each token; default 0 |
 /// | positions | i32 | m x b x s | default 0, 1, 2, ... along s |
+/// | token_numbers | i32 | m x b x s | 0, 1, 2, ... over the global batch |
+/// | dropout_seed | i64 | scalar | of the step, Random.h: layer -1 |
+/// | layer_dropout_seeds | i64 | layers | of each layer in the step |
 /// | learning_rate | f32 | scalar | by the schedule |
 /// | step | i32 | scalar | 1 in the first step |
 /// | bias_correction1, bias_correction2 | f32 | scalar | 1 / (1 - beta^step) |

@@ -261,6 +261,11 @@ typedef struct heddle_rt_attention_strides {
 ///   p_i - p_j < window                       (where window > 0).
 /// A query that sees nothing gets o = 0, lse = -inf and zero gradients.
 ///
+/// With `dropout`, softmax_j is 0 where the word of (seed, site 1, number of
+/// the head, number of the query's token, j) in heddle/Runtime/Random.h is
+/// below the rate's threshold, and divided by 1 - rate elsewhere. The gradient
+/// draws the same words again.
+///
 /// lse, f32 [b, s, g, r] dense, is log sum_j exp(scale q . k_j); the gradient
 /// needs it. Strides of gradients are used by heddle_rt_attention_grad alone.
 typedef struct heddle_rt_attention_args {
@@ -276,6 +281,11 @@ typedef struct heddle_rt_attention_args {
       *key_documents; ///< [b, s] and [b, t], both or neither
   const int32_t *query_positions,
       *key_positions; ///< [b, s] and [b, t], both or neither
+  double dropout;     ///< rate in [0, 1); 0: none, and what follows is not read
+  const int64_t *seed;             ///< of the masks, one number
+  const int32_t *token_numbers;    ///< [b, s]: each query's token in the batch
+  int64_t first_head, group_heads; ///< number of head (g, r) in the whole
+                                   ///< model: first_head + g * group_heads + r
 } heddle_rt_attention_args;
 
 heddle_rt_status heddle_rt_attention(heddle_rt_stream *stream,

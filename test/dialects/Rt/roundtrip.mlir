@@ -36,6 +36,17 @@ rt.program @two_ranks mesh [#rt.axis<"tp", 2>] arenas [#rt.arena<"compute", 4096
     rt.yield %y, %rstd : f32, f32
   }
 
+  // CHECK: rt.kernel @drop rowwise(
+  rt.kernel @drop rowwise(inout %x: full f32, in %seed: scalar i64, in %token: per_row i32, in %column: column_index i32) {
+    // CHECK-NEXT: %[[WORD:.*]] = rt.random 3 of %seed at %token, %column
+    %word = rt.random 3 of %seed at %token, %column
+    %half = arith.constant 0 : i32
+    %keep = arith.cmpi sge, %word, %half : i32
+    %zero = arith.constant 0.0 : f32
+    %y = arith.select %keep, %x, %zero : f32
+    rt.yield %y : f32
+  }
+
   // CHECK: rt.kernel @softmax rowwise(inout %x: full f32) {
   rt.kernel @softmax rowwise(inout %x: full f32) {
     %max = rt.reduce [0xFF800000 : f32] -> f32 accumulate {
@@ -154,11 +165,14 @@ rt.program @two_ranks mesh [#rt.axis<"tp", 2>] arenas [#rt.arena<"compute", 4096
     rt.rope "block.q" %x, %tokens -> %z frequencies [1.000000e+00, 1.000000e-02, 1.000000e-04, 1.000000e-06] on "compute" : !rt.buf<4x8xf32>, !rt.buf<4xi32> -> !rt.buf<4x8xf32>
   }
 
-  rt.func @attention(%q: !rt.buf<2x3x2x1x4xf32>, %k: !rt.buf<2x3x2x4xf32>, %v: !rt.buf<2x3x2x4xf32>, %o: !rt.buf<2x3x2x1x4xf32>, %lse: !rt.buf<2x3x2x1xf32>, %d: !rt.buf<2x3xi32>, %dq: !rt.buf<2x3x2x1x4xf32>, %dk: !rt.buf<2x3x2x4xf32>, %dv: !rt.buf<2x3x2x4xf32>, %do: !rt.buf<2x3x2x1x4xf32>) {
+  rt.func @attention(%seed: !rt.buf<i64>, %q: !rt.buf<2x3x2x1x4xf32>, %k: !rt.buf<2x3x2x4xf32>, %v: !rt.buf<2x3x2x4xf32>, %o: !rt.buf<2x3x2x1x4xf32>, %lse: !rt.buf<2x3x2x1xf32>, %d: !rt.buf<2x3xi32>, %dq: !rt.buf<2x3x2x1x4xf32>, %dk: !rt.buf<2x3x2x4xf32>, %dv: !rt.buf<2x3x2x4xf32>, %do: !rt.buf<2x3x2x1x4xf32>) {
     // CHECK: rt.attention "block.attention" %q, %k, %v -> %o, %lse on "compute" scale 5.000000e-01 : f32 causal :
     rt.attention "block.attention" %q, %k, %v -> %o, %lse on "compute" scale 5.000000e-01 : f32 causal : !rt.buf<2x3x2x1x4xf32>, !rt.buf<2x3x2x4xf32>, !rt.buf<2x3x2x4xf32> -> !rt.buf<2x3x2x1x4xf32>, !rt.buf<2x3x2x1xf32>
     // CHECK: documents %d, %d : !rt.buf<2x3xi32>, !rt.buf<2x3xi32> on "compute" scale 5.000000e-01 : f32 causal window 2 :
     rt.attention "block.attention" %q, %k, %v -> %o, %lse documents %d, %d : !rt.buf<2x3xi32>, !rt.buf<2x3xi32> on "compute" scale 5.000000e-01 : f32 causal window 2 : !rt.buf<2x3x2x1x4xf32>, !rt.buf<2x3x2x4xf32>, !rt.buf<2x3x2x4xf32> -> !rt.buf<2x3x2x1x4xf32>, !rt.buf<2x3x2x1xf32>
+    %group = rt.rank_index ["tp"]
+    // CHECK: -> %o, %lse dropout 1.000000e-01 seed %seed tokens %d heads from %{{.*}} x 1 + %{{.*}} : !rt.buf<i64>, !rt.buf<2x3xi32> on "compute" scale 5.000000e-01 : f32 causal :
+    rt.attention "block.attention" %q, %k, %v -> %o, %lse dropout 1.000000e-01 seed %seed tokens %d heads from %group x 1 + %group : !rt.buf<i64>, !rt.buf<2x3xi32> on "compute" scale 5.000000e-01 : f32 causal : !rt.buf<2x3x2x1x4xf32>, !rt.buf<2x3x2x4xf32>, !rt.buf<2x3x2x4xf32> -> !rt.buf<2x3x2x1x4xf32>, !rt.buf<2x3x2x1xf32>
     // CHECK: rt.attention_grad "block.attention" %q, %k, %v, %o, %lse, %do -> %dq, %dk, %dv on "compute"
     rt.attention_grad "block.attention" %q, %k, %v, %o, %lse, %do -> %dq, %dk, %dv on "compute" scale 5.000000e-01 : f32 causal : !rt.buf<2x3x2x1x4xf32>, !rt.buf<2x3x2x4xf32>, !rt.buf<2x3x2x4xf32>, !rt.buf<2x3x2x1x4xf32>, !rt.buf<2x3x2x1xf32>, !rt.buf<2x3x2x1x4xf32> -> !rt.buf<2x3x2x1x4xf32>, !rt.buf<2x3x2x4xf32>, !rt.buf<2x3x2x4xf32>
   }

@@ -170,6 +170,32 @@ rt.program @p mesh [#rt.axis<"tp", 2>] arenas [#rt.arena<"a", 1024>] streams [#r
 
 // -----
 
+// attention C6
+rt.program @p mesh [#rt.axis<"tp", 2>] arenas [#rt.arena<"a", 1024>] streams [#rt.stream<"compute">] communicators [["tp"]] events ["e"] entry @step {
+  rt.func @f(%q: !rt.buf<2x3x2x1x4xf32>, %k: !rt.buf<2x3x2x4xf32>, %v: !rt.buf<2x3x2x4xf32>, %o: !rt.buf<2x3x2x1x4xf32>, %lse: !rt.buf<2x3x2x1xf32>, %seed: !rt.buf<i64>, %d: !rt.buf<2x3xi32>, %few: !rt.buf<2xi32>) {
+    %place = rt.rank_index ["tp"]
+    // expected-error @below {{with dropout needs a rate of at least 0 and below 1}}
+    rt.attention "a" %q, %k, %v -> %o, %lse dropout 1.0 seed %seed tokens %d heads from %place x 1 + %place : !rt.buf<i64>, !rt.buf<2x3xi32> on "compute" scale 1.0 : f32 causal : !rt.buf<2x3x2x1x4xf32>, !rt.buf<2x3x2x4xf32>, !rt.buf<2x3x2x4xf32> -> !rt.buf<2x3x2x1x4xf32>, !rt.buf<2x3x2x1xf32>
+  }
+  rt.func @step() {
+  }
+}
+
+// -----
+
+// attention C6
+rt.program @p mesh [#rt.axis<"tp", 2>] arenas [#rt.arena<"a", 1024>] streams [#rt.stream<"compute">] communicators [["tp"]] events ["e"] entry @step {
+  rt.func @f(%q: !rt.buf<2x3x2x1x4xf32>, %k: !rt.buf<2x3x2x4xf32>, %v: !rt.buf<2x3x2x4xf32>, %o: !rt.buf<2x3x2x1x4xf32>, %lse: !rt.buf<2x3x2x1xf32>, %seed: !rt.buf<i64>, %d: !rt.buf<2x3xi32>, %few: !rt.buf<2xi32>) {
+    %place = rt.rank_index ["tp"]
+    // expected-error @below {{needs one i64 as seed and one i32 per query token}}
+    rt.attention "a" %q, %k, %v -> %o, %lse dropout 0.5 seed %seed tokens %few heads from %place x 1 + %place : !rt.buf<i64>, !rt.buf<2xi32> on "compute" scale 1.0 : f32 causal : !rt.buf<2x3x2x1x4xf32>, !rt.buf<2x3x2x4xf32>, !rt.buf<2x3x2x4xf32> -> !rt.buf<2x3x2x1x4xf32>, !rt.buf<2x3x2x1xf32>
+  }
+  rt.func @step() {
+  }
+}
+
+// -----
+
 // attention C5
 rt.program @p mesh [#rt.axis<"tp", 2>] arenas [#rt.arena<"a", 1024>] streams [#rt.stream<"compute">] communicators [["tp"]] events ["e"] entry @step {
   rt.func @f(%q: !rt.buf<2x3x2x1x4xf32>, %k: !rt.buf<2x3x2x4xf32>, %v: !rt.buf<2x3x2x4xf32>, %o: !rt.buf<2x3x2x1x4xf32>, %lse: !rt.buf<2x3x2x1xf32>) {

@@ -81,3 +81,35 @@ func.func @stack_tensors_c1(%x: tensor<4xf32>) {
   %0 = transformer.stack_tensors %x, %x : (tensor<4xf32>, tensor<4xf32>) -> tensor<3x4xf32>
   return
 }
+
+// -----
+
+func.func @dropout_c1(%x: tensor<4x32x64xf32>, %seed: tensor<i64>, %numbers: tensor<4x32xi32>) {
+  // expected-error @below {{drops out at a rate of 1.000000e+00, expected one of at least 0 and below 1}}
+  %y = transformer.dropout %x, %seed, %numbers rate 1.0 site mlp_output : (tensor<4x32x64xf32>, tensor<i64>, tensor<4x32xi32>) -> tensor<4x32x64xf32>
+  return
+}
+
+// -----
+
+func.func @dropout_c1(%x: tensor<4x32x64xf32>, %seed: tensor<i64>, %numbers: tensor<4x32xi32>) {
+  // expected-error @below {{drops out at a rate of -1.000000e-01, expected one of at least 0 and below 1}}
+  %y = transformer.dropout %x, %seed, %numbers rate -0.1 site embedding : (tensor<4x32x64xf32>, tensor<i64>, tensor<4x32xi32>) -> tensor<4x32x64xf32>
+  return
+}
+
+// -----
+
+func.func @attention_c1(%q: tensor<1x4x1x1x2xf32>, %k: tensor<1x4x1x2xf32>, %p: tensor<1x4xi32>, %seed: tensor<i64>) {
+  // expected-error @below {{drops out at a rate of 1.500000e+00, expected one of at least 0 and below 1}}
+  %o, %lse = transformer.attention %q, %k, %k, %p, %p, %p, %p scale 0.5 dropout 1.5(%seed, %p) : (tensor<1x4x1x1x2xf32>, tensor<1x4x1x2xf32>, tensor<1x4x1x2xf32>, tensor<1x4xi32>, tensor<1x4xi32>, tensor<1x4xi32>, tensor<1x4xi32>, tensor<i64>, tensor<1x4xi32>) -> (tensor<1x4x1x1x2xf32>, tensor<1x4x1x1xf32>)
+  return
+}
+
+// -----
+
+func.func @attention_c1(%q: tensor<1x4x1x1x2xf32>, %k: tensor<1x4x1x2xf32>, %p: tensor<1x4xi32>, %seed: tensor<i64>) {
+  // expected-error @below {{has no rate of dropout but a seed and numbers of tokens}}
+  %o, %lse = "transformer.attention"(%q, %k, %k, %p, %p, %p, %p, %seed, %p) <{operandSegmentSizes = array<i32: 1, 1, 1, 1, 1, 1, 1, 1, 1>, scale = 5.0e-01 : f64}> : (tensor<1x4x1x1x2xf32>, tensor<1x4x1x2xf32>, tensor<1x4x1x2xf32>, tensor<1x4xi32>, tensor<1x4xi32>, tensor<1x4xi32>, tensor<1x4xi32>, tensor<i64>, tensor<1x4xi32>) -> (tensor<1x4x1x1x2xf32>, tensor<1x4x1x1xf32>)
+  return
+}

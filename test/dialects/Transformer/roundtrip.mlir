@@ -101,6 +101,22 @@ func.func @rope(%q: tensor<4x32x2x2x16xf32>, %positions: tensor<4x32xi32>) {
   return
 }
 
+// CHECK-LABEL: func.func @dropout(
+// CHECK-NEXT:    {{.*}} = transformer.dropout {{%[^ ,:)]+}}, {{%[^ ,:)]+}}, {{%[^ ,:)]+}} rate 1.000000e-01 site mlp_output : (tensor<4x32x64xf32>, tensor<i64>, tensor<4x32xi32>) -> tensor<4x32x64xf32>
+func.func @dropout(%x: tensor<4x32x64xf32>, %seed: tensor<i64>, %numbers: tensor<4x32xi32>) {
+  %y = transformer.dropout %x, %seed, %numbers rate 1.000000e-01 site mlp_output : (tensor<4x32x64xf32>, tensor<i64>, tensor<4x32xi32>) -> tensor<4x32x64xf32>
+  return
+}
+
+// CHECK-LABEL: func.func @attention_with_dropout(
+// CHECK-NEXT:    {{.*}} = transformer.attention {{%[^ ,:)]+}}, {{%[^ ,:)]+}}, {{%[^ ,:)]+}}, {{%[^ ,:)]+}}, {{%[^ ,:)]+}}, {{%[^ ,:)]+}}, {{%[^ ,:)]+}} scale 2.500000e-01 dropout 1.000000e-01({{%[^ ,:)]+}}, {{%[^ ,:)]+}}) : (
+// CHECK-NEXT:    {{.*}} = transformer.attention_grad {{%[^ ,:)]+}}, {{%[^ ,:)]+}}, {{%[^ ,:)]+}}, {{%[^ ,:)]+}}, {{%[^ ,:)]+}}, {{%[^ ,:)]+}}, {{%[^ ,:)]+}}, {{%[^ ,:)]+}}, {{%[^ ,:)]+}}, {{%[^ ,:)]+}} scale 2.500000e-01 window 4 dropout 1.000000e-01({{%[^ ,:)]+}}, {{%[^ ,:)]+}}) : (
+func.func @attention_with_dropout(%q: tensor<4x32x2x2x16xf32>, %k: tensor<4x32x2x16xf32>, %positions: tensor<4x32xi32>, %seed: tensor<i64>, %numbers: tensor<4x32xi32>) {
+  %o, %lse = transformer.attention %q, %k, %k, %positions, %positions, %positions, %positions scale 2.500000e-01 dropout 1.000000e-01(%seed, %numbers) : (tensor<4x32x2x2x16xf32>, tensor<4x32x2x16xf32>, tensor<4x32x2x16xf32>, tensor<4x32xi32>, tensor<4x32xi32>, tensor<4x32xi32>, tensor<4x32xi32>, tensor<i64>, tensor<4x32xi32>) -> (tensor<4x32x2x2x16xf32>, tensor<4x32x2x2xf32>)
+  %d_q, %d_k, %d_v = transformer.attention_grad %o, %q, %k, %k, %o, %lse, %positions, %positions, %positions, %positions scale 2.500000e-01 window 4 dropout 1.000000e-01(%seed, %numbers) : (tensor<4x32x2x2x16xf32>, tensor<4x32x2x2x16xf32>, tensor<4x32x2x16xf32>, tensor<4x32x2x16xf32>, tensor<4x32x2x2x16xf32>, tensor<4x32x2x2xf32>, tensor<4x32xi32>, tensor<4x32xi32>, tensor<4x32xi32>, tensor<4x32xi32>, tensor<i64>, tensor<4x32xi32>) -> (tensor<4x32x2x2x16xf32>, tensor<4x32x2x16xf32>, tensor<4x32x2x16xf32>)
+  return
+}
+
 // CHECK-LABEL: func.func @attention(
 // CHECK-NEXT:    {{.*}} = transformer.attention {{%[^ ,:)]+}}, {{%[^ ,:)]+}}, {{%[^ ,:)]+}}, {{%[^ ,:)]+}}, {{%[^ ,:)]+}}, {{%[^ ,:)]+}}, {{%[^ ,:)]+}} scale 2.500000e-01 window 16 : (tensor<4x32x2x2x16xf32>, tensor<4x32x2x16xf32>, tensor<4x32x2x16xf32>, tensor<4x32xi32>, tensor<4x32xi32>, tensor<4x32xi32>, tensor<4x32xi32>) -> (tensor<4x32x2x2x16xf32>, tensor<4x32x2x2xf32>)
 func.func @attention(%qr: tensor<4x32x2x2x16xf32>, %kr: tensor<4x32x2x16xf32>, %v: tensor<4x32x2x16xf32>, %positions: tensor<4x32xi32>, %documents: tensor<4x32xi32>) {

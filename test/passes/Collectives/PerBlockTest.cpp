@@ -78,9 +78,10 @@ Counts collectivesOf(mlir::ModuleOp module, llvm::StringRef function) {
 /// counts the collectives of each segment.
 std::map<std::string, Counts> countAndRun(const char *config, int64_t dp,
                                           int64_t tp,
-                                          const std::string &sequences = "") {
+                                          const std::string &sequences = "",
+                                          DropoutRates dropout = {}) {
   ModelConfig model = must(readModelConfig(parse(config)));
-  model.dropout = {};
+  model.dropout = dropout;
   TrainSettings train;
   train.sequenceLength = 8;
   train.globalBatch = 8;
@@ -150,6 +151,28 @@ TEST(CollectivesPerBlock, SequenceParallel) {
 TEST(CollectivesPerBlock, SequenceParallelBehindBiases) {
   expectSequenceParallel(countAndRun(kGpt2, 2, 2, kCut), "tp", 4);
   expectSequenceParallel(countAndRun(kGpt2, 1, 4, kGathered), "tp", 2);
+}
+
+/// Without those that move no bytes.
+std::map<std::string, Counts> moving(std::map<std::string, Counts> all) {
+  for (auto &[function, counts] : all)
+    std::erase_if(counts, [](const auto &entry) {
+      return entry.first.starts_with("slice");
+    });
+  return all;
+}
+
+// Masks follow the places of elements in whole tensors: nothing is sent for
+// them, and every plan equals one device.
+TEST(CollectivesPerBlock, DropoutSendsNothing) {
+  DropoutRates rates{0.3, 0.2, 0.4};
+  for (const char *config : {kLlama, kGpt2})
+    for (auto [dp, tp, sequences] :
+         {std::tuple(2, 2, ""), std::tuple(1, 4, ""), std::tuple(2, 2, kCut),
+          std::tuple(1, 4, kCut), std::tuple(1, 4, kGathered)})
+      EXPECT_EQ(moving(countAndRun(config, dp, tp, sequences, rates)),
+                moving(countAndRun(config, dp, tp, sequences)))
+          << dp << " x " << tp << sequences;
 }
 
 TEST(CollectivesPerBlock, DataParallelHasNone) {

@@ -5,7 +5,7 @@
 // RUN: not heddle-translate --import-model %source/test/numerics/fixtures/llama/config.json --sequences=0 2>&1 | FileCheck %s --check-prefix=SEQUENCES
 // RUN: not heddle-translate --import-model %source/test/numerics/fixtures/llama/config.json --sequence-length=-1 2>&1 | FileCheck %s --check-prefix=TOKENS
 // RUN: not heddle-translate --import-model %source/test/numerics/fixtures/llama/config.json --micro-batches=0 2>&1 | FileCheck %s --check-prefix=BATCHES
-// RUN: sed 's/"resid_pdrop": 0.0/"resid_pdrop": 0.1/' %source/test/numerics/fixtures/gpt2/config.json > %t.json
+// RUN: sed 's/"resid_pdrop": 0.0/"resid_pdrop": 1.0/' %source/test/numerics/fixtures/gpt2/config.json > %t.json
 // RUN: not heddle-translate --import-model %t.json 2>&1 | FileCheck %s --check-prefix=DROPOUT
 // RUN: sed 's/"llama"/"mamba"/' %source/test/numerics/fixtures/llama/config.json > %t.json
 // RUN: not heddle-translate --import-model %t.json 2>&1 | FileCheck %s --check-prefix=FAMILY
@@ -17,5 +17,5 @@
 // SEQUENCES-NOT: module
 // TOKENS: error: {{.*}}the number of tokens of a sequence must be at least 1, got -1
 // BATCHES: error: {{.*}}the number of micro-batches must be at least 1, got 0
-// DROPOUT: error: {{.*}}dropout is not implemented; set every rate to 0 (in train.yaml: dropout)
+// DROPOUT: error: {{.*}}resid_pdrop{{.*}}of at least 0 and below 1
 // FAMILY: error: {{.*}}.json:{{[0-9]+}}: {{.*}}mamba

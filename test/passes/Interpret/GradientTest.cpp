@@ -162,6 +162,19 @@ TEST_F(GradientTest, EveryGatedActivation) {
           {random({3, 4}, 2), random({3, 4})});
 }
 
+TEST_F(GradientTest, Dropout) {
+  for (std::string site :
+       {"embedding", "attention", "attention_output", "mlp_output"})
+    check("(%x: tensor<2x3x8xf32>, %s: tensor<i64>, %t: tensor<2x3xi32>) -> "
+          "tensor<2x3x8xf32> { %y = transformer.dropout %x, %s, %t rate 0.4 "
+          "site " +
+              site +
+              " : (tensor<2x3x8xf32>, tensor<i64>, tensor<2x3xi32>) -> "
+              "tensor<2x3x8xf32>\nreturn %y : tensor<2x3x8xf32> }",
+          {random({2, 3, 8}), integers({}, {-123456789012345}),
+           integers({2, 3}, {6, 7, 8, 21, 22, 23})});
+}
+
 TEST_F(GradientTest, RmsNorm) {
   check(
       R"((%x: tensor<2x3x5xf32>, %w: tensor<5xf32>) -> (tensor<2x3x5xf32>, tensor<2x3xf32>) {
@@ -220,6 +233,18 @@ TEST_F(GradientTest, Attention) {
           {random({2, 4, 2, 2, 3}), random({2, 4, 2, 3}), random({2, 4, 2, 3}),
            integers({2, 4}, {0, 1, 2, 3, 0, 1, 0, 1}),
            integers({2, 4}, {0, 0, 0, 0, 0, 0, 1, 1})});
+}
+
+TEST_F(GradientTest, AttentionWithDropout) {
+  check(
+      R"((%q: tensor<2x4x2x2x3xf32>, %k: tensor<2x4x2x3xf32>, %v: tensor<2x4x2x3xf32>, %p: tensor<2x4xi32>, %c: tensor<2x4xi32>, %s: tensor<i64>, %t: tensor<2x4xi32>) -> (tensor<2x4x2x2x3xf32>, tensor<2x4x2x2xf32>) {
+    %o, %l = transformer.attention %q, %k, %v, %p, %p, %c, %c scale 0.7 dropout 0.4(%s, %t) : (tensor<2x4x2x2x3xf32>, tensor<2x4x2x3xf32>, tensor<2x4x2x3xf32>, tensor<2x4xi32>, tensor<2x4xi32>, tensor<2x4xi32>, tensor<2x4xi32>, tensor<i64>, tensor<2x4xi32>) -> (tensor<2x4x2x2x3xf32>, tensor<2x4x2x2xf32>)
+    return %o, %l : tensor<2x4x2x2x3xf32>, tensor<2x4x2x2xf32>
+  })",
+      {random({2, 4, 2, 2, 3}), random({2, 4, 2, 3}), random({2, 4, 2, 3}),
+       integers({2, 4}, {0, 1, 2, 3, 0, 1, 0, 1}),
+       integers({2, 4}, {0, 0, 0, 0, 0, 0, 1, 1}), integers({}, {99}),
+       integers({2, 4}, {8, 9, 10, 11, 0, 1, 2, 3})});
 }
 
 TEST_F(GradientTest, SplitTensors) {

@@ -5,3 +5,6 @@
 // RUN: heddle-translate --emit-program %t.mlir --program-folder=%t
 // RUN: nvcc -x cu -std=c++20 -gencode arch=compute_90a,code=sm_90a -fmad=false -Werror all-warnings -I%source/include -c %t/step.cpp -o %t/step.o
 // RUN: nvcc -x cu -std=c++20 -gencode arch=compute_90a,code=sm_90a -fmad=false -Werror all-warnings -I%source/include -c %t/kernels.cpp -o %t/kernels.o
+// RUN: heddle-translate --emit-program %S/emit-dropout.mlir --program-folder=%t.dropout
+// RUN: nvcc -x cu -std=c++20 -gencode arch=compute_90a,code=sm_90a -fmad=false -Werror all-warnings -I%source/include -c %t.dropout/step.cpp -o %t.dropout/step.o
+// RUN: nvcc -x cu -std=c++20 -gencode arch=compute_90a,code=sm_90a -fmad=false -Werror all-warnings -I%source/include -c %t.dropout/kernels.cpp -o %t.dropout/kernels.o
