@@ -13,6 +13,7 @@ import pathlib
 import re
 
 import data
+import masks
 import tensors
 import translate
 from case import find_config, spelled_alike
@@ -23,7 +24,7 @@ SYNONYMS = {
     "sequences": ["global_batch", "global batch"], "seq_len": ["sequence_length"], "doc_lengths": ["documents"],
     "num_attention_heads": ["n_head"], "hidden_size": ["n_embd"], "intermediate_size": ["n_inner"],
     "microbatches": ["micro_batches"], "zero": ["zero.stage"]}
-ONE_DEVICE = ("single_device", "single_device_same_precision")
+ONE_DEVICE = ("single_device", "single_device_same_precision", "single_device_same_seed")
 ONE_BY_ONE = "documents run one by one on one device, label-weighted"
 
 
@@ -360,15 +361,15 @@ VALUES = {"loss_close", "loss_value", "grad_close", "param_close", "replicas_bit
           "scalar_equals", "influence"}
 
 TABLE = {function.__name__: function for function in (
-    loss_close, loss_value, grad_close, param_close, replicas_bitwise_equal, finite, scalar_close, scalar_equals,
-    influence, no_hang, param_scaled, params_unchanged, same_result_under, equal_or_reject, reject_at_plan_time, diagnostic,
+    masks.dropout_masks, loss_close, loss_value, grad_close, param_close, replicas_bitwise_equal, finite, scalar_close,
+    scalar_equals, influence, no_hang, param_scaled, params_unchanged, same_result_under, equal_or_reject, reject_at_plan_time, diagnostic,
     param_count, param_shape, decay_groups, imports_equal)}
 
 # Types of the case format that wait for a feature, by that feature's name.
 NOT_YET = {
     "checkpoint_roundtrip": "checkpoints", "load_fails_if": "checkpoints", "export_shape": "checkpoints",
     "export_contains": "checkpoints", "state_bitwise_equal": "checkpoints", "resume_with_plan": "resuming",
-    "resume_equals_uninterrupted": "resuming", "samples_seen": "resuming", "dropout_masks": "a door to masks",
+    "resume_equals_uninterrupted": "resuming", "samples_seen": "resuming",
     "initial_params_bitwise_equal": "initial weights of a run", "initial_std_close": "initial weights of a run",
     "shards_differ": "initial weights of a run", "import_layout": "an export of what was imported",
     "stage_partition": "stages", "schedule_valid": "stages", "p2p_sizes_match": "stages",
