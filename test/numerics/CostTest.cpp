@@ -336,8 +336,7 @@ bool knowsCut(const ModelConfig &model, const Shape &shape) {
 
 class CostOfModel : public testing::TestWithParam<Model> {};
 
-TEST_P(CostOfModel, EqualsTheProgram) {
-  ModelConfig model = modelOf(GetParam().config);
+void checkShapes(const ModelConfig &model) {
   for (const Shape &shape : kShapes) {
     SCOPED_TRACE(fmt::format("dp {} tp {} micro-batches {} x {}", shape.dp,
                              shape.tp, shape.microBatches, shape.microBatch));
@@ -351,18 +350,21 @@ TEST_P(CostOfModel, EqualsTheProgram) {
   }
 }
 
+TEST_P(CostOfModel, EqualsTheProgram) {
+  checkShapes(modelOf(GetParam().config));
+}
+
+// Masks take nothing, but what dropout reads is an input, and the gradients
+// before and behind it are two.
 TEST_P(CostOfModel, EqualsTheProgramWithDropout) {
   ModelConfig model = modelOf(GetParam().config);
-  for (DropoutRates rates : {DropoutRates{0.1, 0, 0}, DropoutRates{0, 0.1, 0},
-                             DropoutRates{0.1, 0.1, 0.1}})
-    for (const Shape &shape : kShapes) {
-      SCOPED_TRACE(fmt::format(
-          "dropout {} {} {} dp {} tp {} micro-batches {} x {}", rates.attention,
-          rates.residual, rates.embedding, shape.dp, shape.tp,
-          shape.microBatches, shape.microBatch));
-      model.dropout = rates;
-      checkProgram(model, settingsOf(shape), planOf(model, shape));
-    }
+  for (DropoutRates rates :
+       {DropoutRates{0.1, 0, 0.1}, DropoutRates{0, 0.1, 0}}) {
+    SCOPED_TRACE(fmt::format("dropout {} {} {}", rates.attention,
+                             rates.residual, rates.embedding));
+    model.dropout = rates;
+    checkShapes(model);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, CostOfModel, testing::ValuesIn(kModels),
