@@ -6,6 +6,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
+
 using namespace heddle;
 using testing::ElementsAre;
 using testing::HasSubstr;
@@ -323,6 +325,25 @@ TEST(LiveMemory, SavesWhatEachFamilyReadsAgain) {
   EXPECT_THAT(savedNames(model),
               ElementsAre("x1", "n1", "n1_mean", "n1_rstd", "q", "k", "v", "o",
                           "lse", "x2", "n2", "n2_mean", "n2_rstd", "up", "m"));
+}
+
+// One byte per element: 2 s b h of the branches, a s^2 b of attention.
+TEST(LiveMemory, NamesTheMasksThatAreNowhere) {
+  ModelConfig model = smallLlama();
+  const RankSizes sizes = sizesOfSmall();
+  EXPECT_TRUE(masksDrawnAgain(model, sizes).empty());
+  model.dropout = {0.1, 0.1, 0.1};
+  std::map<std::string, std::pair<std::int64_t, std::int64_t>> masks;
+  for (const SavedValue &mask : masksDrawnAgain(model, sizes))
+    masks[mask.name] = {mask.bytes, mask.entries};
+  const std::int64_t hidden = sizes.b * sizes.s * sizes.d;
+  EXPECT_EQ(masks.size(), 4u);
+  EXPECT_EQ(masks["embedding"], std::pair(hidden, std::int64_t{1}));
+  EXPECT_EQ(masks["attention_output"], std::pair(hidden, sizes.layers));
+  EXPECT_EQ(masks["mlp_output"], std::pair(hidden, sizes.layers));
+  EXPECT_EQ(
+      masks["attention"],
+      std::pair(sizes.g * sizes.r * sizes.s * sizes.s * sizes.b, sizes.layers));
 }
 
 } // namespace
