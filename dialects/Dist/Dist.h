@@ -39,6 +39,14 @@ inline constexpr llvm::StringLiteral kLayoutName = "dist.layout";
 inline constexpr llvm::StringLiteral kGlobalTypeName = "dist.global";
 /// The mesh, on the module.
 inline constexpr llvm::StringLiteral kMeshName = "dist.mesh";
+/// How states are stored, on the module; a dictionary, all entries optional:
+/// "parameter", "gradient_sum", "gradient", "optimizer": the axes over which
+/// states of this kind are in runs; "data": the axes over which ranks compute
+/// on different sequences, so that gradients are sums over them; "reduce":
+/// "every_micro_batch" or "last", when these sums are taken; "gather":
+/// "every_pass", "every_micro_batch" or "once_per_step", how long a parameter
+/// that is stored in runs stays whole.
+inline constexpr llvm::StringLiteral kStorageName = "dist.storage";
 
 /// Name of the attribute of per-rank ops that says which part of a factor a
 /// rank has: a dictionary of `ShardAttr` by factor.
@@ -49,6 +57,13 @@ bool isShards(mlir::Attribute attribute);
 
 /// The part of `factor` that `op` works on; null where that is the whole.
 ShardAttr getShard(mlir::Operation *op, llvm::StringRef factor);
+
+/// What runs beside computing, on the module; a dictionary, all entries
+/// optional: "reductions" (a bool: reduce gradients while backward runs),
+/// "bucket_bytes" and "order" ("backward" or "forward") of buckets of
+/// gradients, "prefetch" (blocks whose parameters are gathered ahead) and
+/// "memory_bytes" (that this may take).
+inline constexpr llvm::StringLiteral kOverlapName = "dist.overlap";
 
 /// The layout in the encoding of a tensor type, or null.
 LayoutAttr getLayout(mlir::Type type);

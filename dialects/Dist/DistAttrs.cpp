@@ -175,7 +175,8 @@ Attribute LayoutAttr::parse(AsmParser &parser, Type) {
   MeshAttr mesh;
   SmallVector<Attribute> dims;
   SmallVector<int64_t> padded;
-  ArrayAttr partial = ArrayAttr::get(context, {}), partialMax = partial;
+  ArrayAttr partial = ArrayAttr::get(context, {}), partialMax = partial,
+            runs = partial;
   if (parser.parseLess() || parser.parseAttribute(mesh) ||
       parser.parseComma() || parseLayoutDims(parser, dims, padded))
     return {};
@@ -184,20 +185,24 @@ Attribute LayoutAttr::parse(AsmParser &parser, Type) {
     SMLoc where = parser.getCurrentLocation();
     if (parser.parseKeyword(&key) || parser.parseEqual())
       return {};
-    if (key != "partial" && key != "partial_max") {
+    ArrayAttr *list = key == "partial"       ? &partial
+                      : key == "partial_max" ? &partialMax
+                      : key == "runs"        ? &runs
+                                             : nullptr;
+    if (!list) {
       parser.emitError(where)
-          << "expected 'partial' or 'partial_max', found '" << key << "'";
+          << "expected 'partial', 'partial_max' or 'runs', found '" << key
+          << "'";
       return {};
     }
-    if (parseAxes(parser, AsmParser::Delimiter::Square,
-                  key == "partial" ? partial : partialMax))
+    if (parseAxes(parser, AsmParser::Delimiter::Square, *list))
       return {};
   }
   if (parser.parseGreater())
     return {};
   return parser.getChecked<LayoutAttr>(
       context, mesh, ArrayAttr::get(context, dims),
-      DenseI64ArrayAttr::get(context, padded), partial, partialMax);
+      DenseI64ArrayAttr::get(context, padded), partial, partialMax, runs);
 }
 
 /// The part of the printed form behind the mesh; `os` is a stream or a printer.
@@ -220,7 +225,8 @@ static void printLayoutBody(LayoutAttr layout, Stream &os) {
   os << "]";
   for (auto [key, axes] :
        {std::pair(", partial = [", layout.getPartial()),
-        std::pair(", partial_max = [", layout.getPartialMax())})
+        std::pair(", partial_max = [", layout.getPartialMax()),
+        std::pair(", runs = [", layout.getRuns())})
     if (!axes.empty()) {
       os << key;
       printAxes(axes);
@@ -247,9 +253,44 @@ LayoutAttr LayoutAttr::get(MeshAttr mesh, int64_t rank) {
   MLIRContext *context = mesh.getContext();
   ArrayAttr none = ArrayAttr::get(context, {});
   SmallVector<Attribute> dims(rank, none);
-  return get(context, mesh, ArrayAttr::get(context, dims),
-             DenseI64ArrayAttr::get(context, SmallVector<int64_t>(rank, 0)),
-             none, none);
+  return get(mesh, ArrayAttr::get(context, dims),
+             DenseI64ArrayAttr::get(context, SmallVector<int64_t>(rank, 0)));
+}
+
+LayoutAttr LayoutAttr::get(MeshAttr mesh, ArrayAttr dims,
+                           DenseI64ArrayAttr padded) {
+  ArrayAttr none = ArrayAttr::get(mesh.getContext(), {});
+  return get(mesh.getContext(), mesh, dims, padded, none, none, none);
+}
+
+LayoutAttr LayoutAttr::withPartial(ArrayAttr partial) const {
+  return get(getContext(), getMesh(), getDims(), getPadded(), partial,
+             getPartialMax(), getRuns());
+}
+
+LayoutAttr LayoutAttr::withPartialMax(ArrayAttr partialMax) const {
+  return get(getContext(), getMesh(), getDims(), getPadded(), getPartial(),
+             partialMax, getRuns());
+}
+
+LayoutAttr LayoutAttr::withRuns(ArrayAttr runs) const {
+  return get(getContext(), getMesh(), getDims(), getPadded(), getPartial(),
+             getPartialMax(), runs);
+}
+
+LayoutAttr LayoutAttr::reduced() const {
+  ArrayAttr none = ArrayAttr::get(getContext(), {});
+  return withPartial(none).withPartialMax(none);
+}
+
+int64_t LayoutAttr::getRowElements(ArrayRef<int64_t> shape) const {
+  int64_t elements = 1;
+  for (auto [dim, size] : llvm::enumerate(shape))
+    elements *= getStoredSize(dim, size) / getMesh().getGroupSize(getAxes(dim));
+  if (getRuns().empty())
+    return elements;
+  return llvm::alignTo(elements,
+                       getMesh().getGroupSize(getRuns()) * kRunMultiple);
 }
 
 ArrayAttr LayoutAttr::getAxes(int64_t dim) const {
@@ -260,16 +301,10 @@ int64_t LayoutAttr::getStoredSize(int64_t dim, int64_t size) const {
   return getPadded()[dim] ? getPadded()[dim] : size;
 }
 
-bool LayoutAttr::isReplicated() const {
-  return !isPartial() && llvm::all_of(getDims(), [](Attribute axes) {
-    return cast<ArrayAttr>(axes).empty();
-  });
-}
-
 LogicalResult LayoutAttr::verify(function_ref<InFlightDiagnostic()> emitError,
                                  MeshAttr mesh, ArrayAttr dims,
                                  DenseI64ArrayAttr padded, ArrayAttr partial,
-                                 ArrayAttr partialMax) {
+                                 ArrayAttr partialMax, ArrayAttr runs) {
   if (dims.size() != static_cast<size_t>(padded.size()))
     return emitError() << "a layout has one padded size per dimension";
   llvm::StringMap<std::string> places;
@@ -289,7 +324,7 @@ LogicalResult LayoutAttr::verify(function_ref<InFlightDiagnostic()> emitError,
     if (failed(place(cast<ArrayAttr>(axes), "dim " + std::to_string(index))))
       return failure();
   if (failed(place(partial, "partial")) ||
-      failed(place(partialMax, "partial_max")))
+      failed(place(partialMax, "partial_max")) || failed(place(runs, "runs")))
     return failure();
   return success();
 }
@@ -350,6 +385,11 @@ RankedTensorType heddle::dist::getLocalType(RankedTensorType type) {
   LayoutAttr layout = getLayout(type);
   if (!layout)
     return type;
+  if (!layout.getRuns().empty())
+    return RankedTensorType::get(
+        {layout.getRowElements(type.getShape()) /
+         layout.getMesh().getGroupSize(layout.getRuns())},
+        type.getElementType());
   SmallVector<int64_t> shape;
   for (auto [dim, size] : llvm::enumerate(type.getShape()))
     shape.push_back(layout.getStoredSize(dim, size) /

@@ -56,9 +56,17 @@ def Dist_LayoutAttr : Dist_Attr<"Layout", "layout", [
     `partial_max`. All ranks along an axis that stands nowhere hold the same
     bits. Axes of size 1 may stand anywhere and mean nothing.
 
+    `runs` is a layout of storage: what the dimensions leave to a rank, as one
+    row of elements, is cut into equal runs over these axes, the last of them
+    filled up with zeros. A run has a multiple of 16 elements, so that it begins
+    where vectors of any format may begin. It is how optimizer state, gradients and parameters
+    are sharded over data parallelism: no dimension has to divide, and only
+    elementwise ops can compute on it.
+
     ```mlir
     !own = tensor<4x32x64xf32, #dist.layout<#pod, [{"dp"}, {}, {"tp"} ]>>
     !sum = tensor<4x50257xf32, #dist.layout<#pod, [{}, {} padded 50260], partial = ["dp", "tp"]>>
+    !run = tensor<96x64xf32, #dist.layout<#pod, [{"tp"}, {} ], runs = ["dp"]>>
     ```
 
     Constraints: (L1) one entry per dimension; (L2) every axis is one of the
@@ -67,20 +75,34 @@ def Dist_LayoutAttr : Dist_Attr<"Layout", "layout", [
   }];
   let parameters = (ins "MeshAttr":$mesh, "::mlir::ArrayAttr":$dims,
                         "::mlir::DenseI64ArrayAttr":$padded, "::mlir::ArrayAttr":$partial,
-                        "::mlir::ArrayAttr":$partialMax);
+                        "::mlir::ArrayAttr":$partialMax, "::mlir::ArrayAttr":$runs);
   let hasCustomAssemblyFormat = 1;
   let genVerifyDecl = 1;
   let builders = [
-    AttrBuilderWithInferredContext<(ins "MeshAttr":$mesh, "int64_t":$rank)>
+    // Whole everywhere.
+    AttrBuilderWithInferredContext<(ins "MeshAttr":$mesh, "int64_t":$rank)>,
+    // Cut by dimensions alone.
+    AttrBuilderWithInferredContext<(ins "MeshAttr":$mesh, "::mlir::ArrayAttr":$dims,
+                                        "::mlir::DenseI64ArrayAttr":$padded)>
   ];
   let extraClassDeclaration = [{
+    /// Elements of a run are a multiple of this.
+    static constexpr int64_t kRunMultiple = 16;
+
     int64_t getRank() const { return getDims().size(); }
+    /// The same but for one part.
+    LayoutAttr withPartial(::mlir::ArrayAttr partial) const;
+    LayoutAttr withPartialMax(::mlir::ArrayAttr partialMax) const;
+    LayoutAttr withRuns(::mlir::ArrayAttr runs) const;
+    /// Reduced: partial over nothing.
+    LayoutAttr reduced() const;
+    /// Elements of one rank's part of a tensor of this shape as a row, before
+    /// it is cut into runs; without runs the part itself.
+    int64_t getRowElements(::llvm::ArrayRef<int64_t> shape) const;
     ::mlir::ArrayAttr getAxes(int64_t dim) const;
     /// Stored size of a dimension whose true size is `size`.
     int64_t getStoredSize(int64_t dim, int64_t size) const;
     bool isPartial() const { return !getPartial().empty() || !getPartialMax().empty(); }
-    /// No axis is named: every rank holds the whole value.
-    bool isReplicated() const;
     /// Short form for messages: `[{"dp"}, {} ], partial = ["tp"]`.
     std::string getShortForm() const;
   }];

@@ -35,6 +35,8 @@ def Dist_FactorRuleOpInterface : OpInterface<"FactorRuleOpInterface"> {
     - (F5) an operand is partial only where the rule is linear or additive in it;
     - (F6) each result has the layout that follows from the operands;
     - (F7) `shards`, where the op has it, names factors with the mark `position`.
+    - (F8) where one tensor is in runs, all tensors have its dimensions and its
+      runs; a result has them too, or is a sum over all dimensions.
   }];
   let methods = [
     InterfaceMethod<"The rule as text.", "std::string", "getFactorRule">

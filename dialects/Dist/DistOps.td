@@ -196,4 +196,60 @@ def Dist_MakePartialOp : Dist_CollectiveOp<"make_partial"> {
   let assemblyFormat = "$input `on` $mesh `over` $axes attr-dict `:` type($input) `->` type($result)";
 }
 
+def Dist_ToRowOp : Dist_Op<"to_row", [Pure]> {
+  let summary = "A tensor as one row of elements, filled up with zeros";
+  let description = [{
+    Moves no bytes: elements stay in row-major order. A row is what runs are cut
+    from (`runs` of a layout).
+
+    Constraints: (C1) the result has one dimension, the input's element type and
+    at least as many elements as the input.
+
+    ```mlir
+    %row = dist.to_row %w : tensor<5x3xf32> -> tensor<16xf32>
+    ```
+  }];
+  let arguments = (ins AnyStaticShapeTensor:$input);
+  let results = (outs AnyStaticShapeTensor:$result);
+  let assemblyFormat = "$input attr-dict `:` type($input) `->` type($result)";
+  let hasVerifier = 1;
+}
+
+def Dist_FromRowOp : Dist_Op<"from_row", [Pure]> {
+  let summary = "The tensor that a row begins with";
+  let description = [{
+    The inverse of `to_row`: what the row was filled up with is dropped.
+
+    Constraints: (C1) as `to_row`, the other way round.
+
+    ```mlir
+    %w = dist.from_row %row : tensor<16xf32> -> tensor<5x3xf32>
+    ```
+  }];
+  let arguments = (ins AnyStaticShapeTensor:$input);
+  let results = (outs AnyStaticShapeTensor:$result);
+  let assemblyFormat = "$input attr-dict `:` type($input) `->` type($result)";
+  let hasVerifier = 1;
+}
+
+def Dist_BucketOp : Dist_Op<"bucket", [
+    SingleBlock, NoTerminator, NoRegionArguments, RecursiveMemoryEffects]> {
+  let summary = "Collectives that go together";
+  let description = [{
+    What is inside runs as if it stood outside. Its collectives are moved as few
+    messages as can be (all-reduces of neighbouring bytes as one), on a stream of
+    their own: what follows waits for them only where it touches what they do.
+    A bucket of gradients is one range of memory: states with one `bucket`
+    attribute lie side by side.
+
+    ```mlir
+    dist.bucket "block.0" {
+    }
+    ```
+  }];
+  let arguments = (ins StrAttr:$name);
+  let regions = (region SizedRegion<1>:$body);
+  let assemblyFormat = "$name attr-dict-with-keyword $body";
+}
+
 #endif // HEDDLE_DIST_OPS

@@ -142,3 +142,19 @@ LogicalResult PermuteOp::verify() {
     return emitOpError() << "cannot turn " << input << " into " << result;
   return success();
 }
+
+/// C1 of both: a row of at least as many elements as the tensor.
+static LogicalResult verifyRow(Operation *op, Type row, Type tensor) {
+  auto flat = cast<RankedTensorType>(row),
+       whole = cast<RankedTensorType>(tensor);
+  if (flat.getRank() != 1 || flat.getElementType() != whole.getElementType() ||
+      flat.getNumElements() < whole.getNumElements())
+    return op->emitOpError() << flat << " is no row that begins with " << whole;
+  return success();
+}
+LogicalResult ToRowOp::verify() {
+  return verifyRow(*this, getType(), getInput().getType());
+}
+LogicalResult FromRowOp::verify() {
+  return verifyRow(*this, getInput().getType(), getType());
+}

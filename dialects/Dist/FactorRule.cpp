@@ -210,7 +210,7 @@ public:
     if (!mesh)
       return SmallVector<LayoutAttr>(rule.results.size());
     if (failed(collectAxes()) || failed(checkAxes()) ||
-        failed(collectPartial()))
+        failed(collectPartial()) || failed(collectRuns()))
       return failure();
     SmallVector<LayoutAttr> results;
     for (const SmallVector<unsigned> &factors : rule.results) {
@@ -309,6 +309,34 @@ private:
     return success();
   }
 
+  // F8: a row of elements knows no dimensions, so only an op that treats all
+  // its tensors alike, element by element, can compute on runs of it.
+  LogicalResult collectRuns() {
+    for (auto [operand, layout] : llvm::enumerate(operands))
+      if (layout && !layout.getRuns().empty()) {
+        runs = layout.getRuns();
+        runFactors = rule.operands[operand];
+      }
+    if (!runs)
+      return success();
+    for (auto [operand, factors] : llvm::enumerate(rule.operands)) {
+      if (factors.empty())
+        continue;
+      LayoutAttr layout = operands[operand];
+      if (ArrayRef(factors) != runFactors)
+        return emitError() << "has a tensor in runs over "
+                           << quoted(runs.getValue()) << ", but operand "
+                           << operand << " has other dimensions";
+      if (!layout || layout.getRuns() != runs)
+        return emitError() << "has a tensor in runs over "
+                           << quoted(runs.getValue()) << ", but operand "
+                           << operand << " is in runs over "
+                           << quoted(layout ? layout.getRuns().getValue()
+                                            : ArrayRef<Attribute>());
+    }
+    return success();
+  }
+
   static bool sameAxes(ArrayRef<Attribute> a, ArrayRef<Attribute> b) {
     return a.size() == b.size() && llvm::all_of(a, [&](Attribute axis) {
              return llvm::is_contained(b, axis);
@@ -331,6 +359,16 @@ private:
           factor.reduce == FactorRule::Reduce::Sum ? sum : max;
       kind.insert(axes[id].begin(), axes[id].end());
     }
+    ArrayAttr inRuns = ArrayAttr::get(context, {});
+    if (runs && factors == runFactors) {
+      inRuns = runs;
+    } else if (runs && factors.empty()) { // all dimensions are reduced
+      sum.insert(runs.begin(), runs.end());
+    } else if (runs) {
+      emitError() << "has a tensor in runs over " << quoted(runs.getValue())
+                  << ", but a result with other dimensions";
+      return {};
+    }
     SmallVector<Attribute> dims;
     SmallVector<int64_t> stored;
     for (unsigned id : factors) {
@@ -340,7 +378,7 @@ private:
     return LayoutAttr::getChecked(emitError, context, mesh,
                                   ArrayAttr::get(context, dims),
                                   DenseI64ArrayAttr::get(context, stored),
-                                  inMeshOrder(sum), inMeshOrder(max));
+                                  inMeshOrder(sum), inMeshOrder(max), inRuns);
   }
 
   // Partial axes are a set: one order, so that equal layouts are equal
@@ -361,6 +399,8 @@ private:
   SmallVector<ArrayAttr> axes;
   SmallVector<int64_t> padded;
   llvm::SetVector<Attribute> partial;
+  ArrayAttr runs; ///< null where no operand is in runs
+  ArrayRef<unsigned> runFactors;
 };
 } // namespace
 

@@ -44,7 +44,7 @@ parseFactorRule(llvm::StringRef text, llvm::ArrayRef<int64_t> operandRanks,
 /// verified, or the result is a failure.
 llvm::FailureOr<FactorRule> getFactorRule(mlir::Operation *op);
 
-/// Checks (F1) to (F6).
+/// Checks (F1) to (F8).
 mlir::LogicalResult verifyFactors(mlir::Operation *op);
 
 } // namespace heddle::dist

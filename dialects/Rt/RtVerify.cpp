@@ -236,12 +236,32 @@ static LogicalResult verifyEvent(Op op) {
   FailureOr<ProgramOp> program = getProgram(op);
   if (failed(program))
     return failure();
-  if (program->getEventIndex(op.getEvent()) < 0) // C1
-    return op.emitOpError()
-           << "the program has no event '" << op.getEvent() << "'";
+  for (int64_t slot = 0; slot < op.getSlots().value_or(1); ++slot) {
+    std::string event = op.getEvent().str();
+    if (op.getSlots())
+      event += "." + std::to_string(slot);
+    if (program->getEventIndex(event) < 0) // C1
+      return op.emitOpError() << "the program has no event '" << event << "'";
+  }
   if (program->getStreamIndex(op.getStream()) < 0) // C1
     return op.emitOpError()
            << "the program has no stream '" << op.getStream() << "'";
+  return success();
+}
+
+LogicalResult GroupOp::verifyRegions() {
+  StringRef stream;
+  for (Operation &op : getBody().front()) {
+    if (isa<ViewOp, BufferOp, RankIndexOp>(op))
+      continue;
+    auto work = dyn_cast<WorkOpInterface>(op);
+    if (!work || !op.hasAttr("axes")) // C1
+      return op.emitOpError() << "is no collective, so it cannot be in a group";
+    if (!stream.empty() && work.getStreamName() != stream)
+      return op.emitOpError() << "is on stream '" << work.getStreamName()
+                              << "', others of its group on '" << stream << "'";
+    stream = work.getStreamName();
+  }
   return success();
 }
 

@@ -418,8 +418,32 @@ def Rt_PoisonOp : Rt_WorkOp<"poison"> {
   let assemblyFormat = "$label $output `on` $stream attr-dict `:` custom<Buf>(type($output))";
 }
 
+def Rt_GroupOp : Rt_Op<"group", [SingleBlock, NoTerminator, NoRegionArguments]> {
+  let summary = "Collectives that are queued as one piece of work";
+  let description = [{
+    They may run in any order and at once; the stream goes on when all are done.
+
+    Constraint: (C1) the body has collectives alone, all on one stream.
+
+    ```mlir
+    rt.group {
+    }
+    ```
+  }];
+  let regions = (region SizedRegion<1>:$body);
+  let assemblyFormat = "attr-dict-with-keyword $body";
+  let hasRegionVerifier = 1;
+}
+
+// With a slot, one of `slots` events, which the program lists as NAME.0, NAME.1
+// and so on.
 class Rt_EventOp<string mnemonic> : Rt_Op<mnemonic> {
-  let arguments = (ins StrAttr:$event, StrAttr:$stream);
+  let arguments = (ins StrAttr:$event, Optional<Index>:$slot, OptionalAttr<Rt_Int>:$slots, StrAttr:$stream);
+  let builders = [OpBuilder<(ins "::llvm::StringRef":$event, "::llvm::StringRef":$stream), [{
+    build($_builder, $_state, $_builder.getStringAttr(event), ::mlir::Value(), ::mlir::IntegerAttr(),
+          $_builder.getStringAttr(stream));
+  }]>];
+  let assemblyFormat = "$event (`slot` $slot^ `of` $slots)? `on` $stream attr-dict";
   let hasVerifier = 1;
 }
 
@@ -433,7 +457,6 @@ def Rt_RecordOp : Rt_EventOp<"record"> {
     rt.record "ready" on "compute"
     ```
   }];
-  let assemblyFormat = "$event `on` $stream attr-dict";
 }
 
 def Rt_WaitOp : Rt_EventOp<"wait"> {
@@ -446,7 +469,6 @@ def Rt_WaitOp : Rt_EventOp<"wait"> {
     rt.wait "ready" on "comm"
     ```
   }];
-  let assemblyFormat = "$event `on` $stream attr-dict";
 }
 
 #endif // HEDDLE_RT_WORK_OPS

@@ -45,6 +45,17 @@ inline constexpr llvm::StringLiteral kDropoutSeed = "dropout_seed";
 /// Argument of @step: one seed per layer.
 inline constexpr llvm::StringLiteral kLayerDropoutSeeds = "layer_dropout_seeds";
 
+/// Attributes of a state: it lies in a range of memory with others of this
+/// bucket, at this place among them.
+inline constexpr llvm::StringLiteral kBucketName = "transformer.bucket";
+inline constexpr llvm::StringLiteral kBucketIndexName =
+    "transformer.bucket_index";
+
+/// Attribute of a state whose module was lowered, a dictionary: "object" (the
+/// object of memory that holds it), "offset" (bytes from its begin), "stride"
+/// (bytes between layers), "elements" (that are stored there).
+inline constexpr llvm::StringLiteral kPlaceName = "transformer.place";
+
 /// Attribute of a saved result: the ops of backward that read it.
 inline constexpr llvm::StringLiteral kReasonName = "transformer.reason";
 /// Attribute of a module: micro-batches per step, i64.

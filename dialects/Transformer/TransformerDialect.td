@@ -77,7 +77,8 @@ def Transformer_StateKind : Transformer_Enum<"StateKind", "what a state is for",
   I32EnumAttrCase<"Parameter", 0, "parameter">,
   I32EnumAttrCase<"GradientSum", 1, "gradient_sum">,
   I32EnumAttrCase<"Gradient", 2, "gradient">,
-  I32EnumAttrCase<"AdamM", 3, "adam_m">, I32EnumAttrCase<"AdamV", 4, "adam_v">]>;
+  I32EnumAttrCase<"AdamM", 3, "adam_m">, I32EnumAttrCase<"AdamV", 4, "adam_v">,
+  I32EnumAttrCase<"Gathered", 5, "gathered">]>; // a whole copy, for a while
 
 def Transformer_Initializer : Transformer_Enum<"Initializer", "how a parameter begins", [
   I32EnumAttrCase<"Zeros", 0, "zeros">, I32EnumAttrCase<"Ones", 1, "ones">,

@@ -118,14 +118,15 @@ def Transformer_LoopOp : Transformer_Op<"loop", [
     DeclareOpInterfaceMethods<OpAsmOpInterface, ["getAsmBlockArgumentNames"]>]> {
   let summary = "Repeats its body for each layer or micro-batch";
   let description = [{
-    Runs the body for the indices 0 to `count` - 1, or downwards with `reversed`.
-    The body's arguments are the index and the carried values; it yields the next
+    Runs the body for `count` indices from `from` on (0 where it is not given), or
+    downwards with `reversed`. The body's arguments are the index and the carried values; it yields the next
     carried values and the values to collect. Results are the last carried values,
     then one stack per collected value: entry i is what iteration i collected.
 
     Constraints: (C1) `over` is "layer" or "micro_batch"; (C2) carried values have
     one type in operands, arguments, yield and results; (C3) the results after
-    them are stacks of `count` of the collected types.
+    them are stacks of `count` of the collected types; (C4) with `from`, nothing is
+    collected.
 
     ```mlir
     %y, %all = transformer.loop "layer" 6 carry(%x) : (tensor<4x8xf32>) -> (tensor<4x8xf32>, !transformer.stack<6 x tensor<4x8xf32>>) {
@@ -136,15 +137,17 @@ def Transformer_LoopOp : Transformer_Op<"loop", [
     ```
   }];
   let arguments = (ins StrAttr:$over, ConfinedAttr<I64Attr, [IntPositive]>:$count,
-                       UnitAttr:$reversed, Variadic<AnyType>:$inits);
+                       UnitAttr:$reversed, Variadic<AnyType>:$inits,
+                       OptionalAttr<ConfinedAttr<I64Attr, [IntPositive]>>:$from);
   let results = (outs Variadic<AnyType>:$results);
   let regions = (region SizedRegion<1>:$body);
   let assemblyFormat = [{
-    $over $count (`reversed` $reversed^)? (`carry` `(` $inits^ `)`)? attr-dict
+    $over $count (`from` $from^)? (`reversed` $reversed^)? (`carry` `(` $inits^ `)`)? attr-dict
     `:` functional-type($inits, $results) $body
   }];
   let hasRegionVerifier = 1; // looks at the terminator, so ops inside come first
   let extraClassDeclaration = [{
+    int64_t getFirst() { return getFrom().value_or(0); }
     ::mlir::Value getIndex() { return getBody().front().getArgument(0); }
     ::mlir::Block::BlockArgListType getCarried() { return getBody().front().getArguments().drop_front(); }
     ::heddle::transformer::YieldOp getYield();

@@ -206,15 +206,11 @@ Result<void> PlanChecker::checkLayers() {
 
 Result<void> PlanChecker::checkMemoryFeatures() {
   const std::int64_t ranks = plan.axisSize("dp") * plan.axisSize("cp");
-  if (plan.zero.stage > 0 && ranks > 1)
-    return notSupported(fmt::format("zero.stage {}", plan.zero.stage),
-                        "set zero.stage to 0");
   if (plan.zero.shardGroup < 1 || ranks % plan.zero.shardGroup != 0)
     return refuse("zero.shard_group {} does not divide dp x cp = {}",
                   plan.zero.shardGroup, ranks);
-  if (plan.zero.reduce == PlanReduce::EveryMicroBatch && plan.microBatches > 1)
-    return notSupported("zero.reduce \"every_micro_batch\"",
-                        "set it to \"last\"");
+  if (plan.zero.stage < 0 || plan.zero.stage > 3)
+    return refuse("zero.stage is {}, expected 0, 1, 2 or 3", plan.zero.stage);
   for (const PlanRecompute &entry : plan.recompute)
     if (entry.kind != PlanRecomputeKind::Values || !entry.values.empty())
       return notSupported(
@@ -224,8 +220,9 @@ Result<void> PlanChecker::checkMemoryFeatures() {
     return notSupported("offload.saved", "leave it empty");
   if (plan.offload.optimizer)
     return notSupported("offload.optimizer", "set it to false");
-  if (plan.overlapMemoryBytes)
-    return notSupported("overlap", "set overlap to \"none\"");
+  if (plan.buckets.gradientBytes < 1)
+    return refuse("buckets.gradient_bytes is {}, expected at least 1",
+                  plan.buckets.gradientBytes);
   return {};
 }
 
@@ -363,7 +360,7 @@ void PlanChecker::warnAboutIdleAxes() {
     if (Result<PlanDims> dims = parameterLayout(plan, model, family))
       for (const std::vector<std::string> &axes : *dims)
         used.insert(axes.begin(), axes.end());
-  if (used.count("dp"))
+  if (used.count(dataAxes(plan).back()))
     warn("a rule of tensor.parameters splits over dp for computing, which "
          "gathers the batch of {} ranks; to store parameters in shards use "
          "zero",
@@ -375,7 +372,7 @@ void PlanChecker::warnAboutIdleAxes() {
   Result<std::optional<PlanDims>> x =
       valueLayout(plan, model, "block.x", "b s d");
   if (x && *x)
-    splitsBatch = std::count((**x)[0].begin(), (**x)[0].end(), "dp") > 0;
+    splitsBatch = (**x)[0] == dataAxes(plan);
   if (dp > 1 && !splitsBatch)
     warn("no rule of tensor.values splits block.x along b over dp: its {} "
          "ranks do the same work",

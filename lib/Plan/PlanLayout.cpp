@@ -38,6 +38,25 @@ static HeadSplit headSplitOf(const Plan &plan, const ModelConfig &model) {
                     plan.axisSize("tp"));
 }
 
+/// Whether states are sharded over a part of dp, the other parts holding
+/// copies.
+static bool splitsData(const Plan &plan) {
+  return plan.zero.stage > 0 && plan.zero.shardGroup > 1 &&
+         plan.zero.shardGroup < plan.axisSize("dp");
+}
+
+std::vector<std::string> dataAxes(const Plan &plan) {
+  if (splitsData(plan))
+    return {"dp.replica", "dp.shard"};
+  return {"dp"};
+}
+
+std::vector<std::string> zeroAxes(const Plan &plan) {
+  if (plan.zero.stage == 0 || plan.zero.shardGroup == 1)
+    return {};
+  return {dataAxes(plan).back()};
+}
+
 ReshardMesh meshOfPlan(const Plan &plan, const ModelConfig &model) {
   const HeadSplit heads = headSplitOf(plan, model);
   ReshardMesh mesh;
@@ -45,6 +64,9 @@ ReshardMesh meshOfPlan(const Plan &plan, const ModelConfig &model) {
     if (axis == "tp" && heads.copy > 1) {
       mesh.axes.emplace_back("tp.kv", heads.kv);
       mesh.axes.emplace_back("tp.copy", heads.copy);
+    } else if (axis == "dp" && splitsData(plan)) {
+      mesh.axes.emplace_back("dp.replica", size / plan.zero.shardGroup);
+      mesh.axes.emplace_back("dp.shard", plan.zero.shardGroup);
     } else {
       mesh.axes.emplace_back(axis, size);
     }
@@ -90,8 +112,11 @@ std::vector<std::string> splitWords(std::string_view text) {
 /// The mesh axes that one axis of a rule stands for on \p factor.
 static std::vector<std::string> meshAxes(const std::string &axis,
                                          const std::string &factor,
+                                         const Plan &plan,
                                          const HeadSplit &heads) {
   const bool isRefined = heads.copy > 1;
+  if (axis == "dp")
+    return dataAxes(plan);
   if (axis == "tp" && isRefined)
     return factor == "g" ? std::vector<std::string>{"tp.kv"}
                          : std::vector<std::string>{"tp.kv", "tp.copy"};
@@ -102,11 +127,13 @@ static std::vector<std::string> meshAxes(const std::string &axis,
   return {axis};
 }
 
-PlanSplit meshSplit(const PlanSplit &split, const HeadSplit &heads) {
+PlanSplit meshSplit(const PlanSplit &split, const Plan &plan,
+                    const ModelConfig &model) {
+  const HeadSplit heads = headSplitOf(plan, model);
   PlanSplit result;
   for (const auto &[factor, axes] : split)
     for (const std::string &axis : axes)
-      for (const std::string &meshAxis : meshAxes(axis, factor, heads))
+      for (const std::string &meshAxis : meshAxes(axis, factor, plan, heads))
         result[factor].push_back(meshAxis);
   auto onHeads = split.find("g");
   if (heads.copy > 1 && onHeads != split.end() &&
@@ -124,8 +151,7 @@ std::string axisFault(const PlanRule &rule, const Plan &plan,
       known.insert(axis);
       names.push_back(axis);
     }
-  for (const auto &[factor, axes] :
-       meshSplit(rule.split, headSplitOf(plan, model)))
+  for (const auto &[factor, axes] : meshSplit(rule.split, plan, model))
     for (const std::string &axis : axes)
       if (!known.count(axis))
         return fmt::format(
@@ -154,8 +180,7 @@ static Result<PlanDims> dimsOf(const Plan &plan, const ModelConfig &model,
   if (std::string fault = detail::axisFault(rule, plan, model); !fault.empty())
     return Error{fault};
   const ReshardMesh mesh = meshOfPlan(plan, model);
-  const PlanSplit split =
-      detail::meshSplit(rule.split, headSplitOf(plan, model));
+  const PlanSplit split = detail::meshSplit(rule.split, plan, model);
   PlanDims dims;
   std::map<std::string, std::string> placeOf;
   for (const std::string &factor : factors) {
@@ -249,8 +274,7 @@ std::int64_t paddedLength(const Plan &plan, const ModelConfig &model,
   for (const std::vector<PlanRule> *rules :
        {&plan.tensor.values, &plan.tensor.saved})
     for (const PlanRule &rule : *rules) {
-      const PlanSplit split =
-          detail::meshSplit(rule.split, headSplitOf(plan, model));
+      const PlanSplit split = detail::meshSplit(rule.split, plan, model);
       std::int64_t ranks = 1;
       if (auto found = split.find("s"); found != split.end())
         for (const std::string &axis : found->second)
@@ -284,7 +308,7 @@ std::map<std::string, std::int64_t> paddedSizes(const Plan &plan,
        {&plan.tensor.values, &plan.tensor.saved})
     for (const PlanRule &rule : *rules)
       for (const auto &[factor, axes] :
-           detail::meshSplit(rule.split, headSplitOf(plan, model)))
+           detail::meshSplit(rule.split, plan, model))
         count(factor, axes);
   std::map<std::string, std::int64_t> sizes = factorSizes(plan, model);
   for (auto &[factor, size] : sizes) {

@@ -12,7 +12,8 @@ const PlanRule *lastMatch(const std::vector<PlanRule> &rules,
                           std::string_view name);
 
 /// A rule's split in axes of the refined mesh (see parameterLayout).
-PlanSplit meshSplit(const PlanSplit &split, const HeadSplit &heads);
+PlanSplit meshSplit(const PlanSplit &split, const Plan &plan,
+                    const ModelConfig &model);
 
 /// The sentence that says which axis of \p rule no tensor can be split over in
 /// this mesh; empty if there is none.

@@ -98,7 +98,8 @@ FailureOr<LoopOp> StepBuilder::loop(StringRef over, int64_t count,
   SmallVector<std::string> resultNames = yields->carriedNames;
   for (const std::string &name : yields->collectedNames)
     resultNames.push_back("all_" + name);
-  auto made = create<LoopOp>(resultNames, types, over, count, reversed, inits);
+  auto made = create<LoopOp>(resultNames, types, over, count, reversed, inits,
+                             /*from=*/IntegerAttr());
   made.getBody().takeBody(region);
   return made;
 }
@@ -476,19 +477,25 @@ LogicalResult StepBuilder::runBackward(Scope &scope, const Scope &stacks) {
 //===----------------------------------------------------------------------===//
 
 LogicalResult StepBuilder::moveGradients() {
-  for (StateOp state : parameters) {
+  auto move = [&](StateOp state, Value layer) {
     StringRef parameter = state.getSymName();
     in(gradientOf(parameter));
-    auto done = forEachInstance(state, {}, "", [&](Value layer, Value) {
-      Value sum = load(sumOf(parameter), layer,
-                       shortNames[parameter] + "_gradient_sum");
-      store(sum, gradientOf(parameter), layer);
-      return Value();
-    });
-    if (failed(done))
-      return failure();
-  }
-  return success();
+    store(
+        load(sumOf(parameter), layer, shortNames[parameter] + "_gradient_sum"),
+        gradientOf(parameter), layer);
+  };
+  for (StateOp state : parameters)
+    if (!state.getLayers())
+      move(state, Value());
+  // All of a layer beside each other: their reductions can be one.
+  return success(
+      succeeded(loop("layer", layers, /*reversed=*/false, {},
+                     [&](Value layer, ValueRange) -> FailureOr<Yields> {
+                       for (StateOp state : parameters)
+                         if (state.getLayers())
+                           move(state, layer);
+                       return Yields();
+                     })));
 }
 
 FailureOr<std::pair<Value, Value>> StepBuilder::clip() {

@@ -151,6 +151,31 @@ static LogicalResult evaluate(MakePartialOp op, Frame &frame) {
   return success();
 }
 
+/// The first elements of `from`, row-major; zeros behind them.
+static Tensor reshaped(const Tensor &from, Type type) {
+  auto shape = cast<RankedTensorType>(type).getShape();
+  Tensor to = Tensor::zeros(from.kind, shape);
+  llvm::copy(ArrayRef(from.floats).take_front(to.floats.size()),
+             to.floats.begin());
+  llvm::copy(ArrayRef(from.integers).take_front(to.integers.size()),
+             to.integers.begin());
+  return to;
+}
+
+static LogicalResult evaluate(ToRowOp op, Frame &frame) {
+  frame.set(op.getResult(), reshaped(frame.get(op.getInput()), op.getType()));
+  return success();
+}
+
+static LogicalResult evaluate(FromRowOp op, Frame &frame) {
+  frame.set(op.getResult(), reshaped(frame.get(op.getInput()), op.getType()));
+  return success();
+}
+
+static LogicalResult evaluate(BucketOp op, Frame &frame) {
+  return frame.run(op.getBody().front());
+}
+
 // Found only where layouts are still in the types; the module then runs on
 // whole tensors, whose value a reshard does not change.
 static LogicalResult evaluate(ReshardOp op, Frame &frame) {
@@ -166,5 +191,8 @@ void heddle::interpret::addCollectives(Evaluators &evaluators) {
   evaluators.add<PermuteOp>(evaluate);
   evaluators.add<SliceOp>(evaluate);
   evaluators.add<MakePartialOp>(evaluate);
+  evaluators.add<ToRowOp>(evaluate);
+  evaluators.add<FromRowOp>(evaluate);
+  evaluators.add<BucketOp>(evaluate);
   evaluators.add<ReshardOp>(evaluate);
 }

@@ -86,7 +86,7 @@ static LogicalResult evaluate(LoopOp op, Frame &frame) {
     carried.push_back(frame.getDatum(init));
   for (int64_t turn = 0; turn < count; ++turn) {
     int64_t index = op.getReversed() ? count - 1 - turn : turn;
-    frame.setDatum(op.getIndex(), index);
+    frame.setDatum(op.getIndex(), index + op.getFirst());
     for (auto [argument, datum] : llvm::zip(op.getCarried(), carried))
       frame.setDatum(argument, datum);
     if (failed(frame.run(op.getBody().front())))

@@ -35,8 +35,29 @@ static SmallVector<int64_t> trueSizes(ArrayRef<int64_t> shape,
   return result;
 }
 
+/// Elements [begin, begin + count) of a tensor as one row; zeros where it has
+/// ended.
+static Tensor cutRow(const Tensor &from, int64_t begin, int64_t count) {
+  Tensor run = Tensor::zeros(from.kind, {count});
+  auto copy = [&](const auto &source, auto &target) {
+    int64_t size = source.size();
+    for (int64_t i = begin; i < std::min(begin + count, size); ++i)
+      target[i - begin] = source[i];
+  };
+  copy(from.floats, run.floats);
+  copy(from.integers, run.integers);
+  return run;
+}
+
 Tensor heddle::interpret::scatter(const Tensor &whole, LayoutAttr layout,
                                   int64_t rank, int64_t padding) {
+  if (ArrayAttr runs = layout.getRuns(); !runs.empty()) {
+    int64_t length = layout.getRowElements(whole.shape) /
+                     layout.getMesh().getGroupSize(runs);
+    ArrayAttr none = ArrayAttr::get(layout.getContext(), {});
+    return cutRow(scatter(whole, layout.withRuns(none), rank, padding),
+                  layout.getMesh().getGroupIndex(rank, runs) * length, length);
+  }
   SmallVector<int64_t> start, sizes;
   findPart(layout, whole.shape, rank, start, sizes);
   Tensor part = Tensor::zeros(whole.kind, sizes);
@@ -76,11 +97,40 @@ reduceSummands(const std::map<Slot, int64_t> &holders,
   return reduced;
 }
 
+/// What the ranks would hold without the runs of `layout`: the runs of each
+/// group side by side.
+static std::vector<TensorPtr> joinRuns(ArrayRef<TensorPtr> parts,
+                                       LayoutAttr layout,
+                                       ArrayRef<int64_t> shape) {
+  SmallVector<int64_t> start, sizes;
+  findPart(layout, shape, 0, start, sizes);
+  std::vector<TensorPtr> joined;
+  for (size_t rank = 0; rank < parts.size(); ++rank) {
+    Tensor part = Tensor::zeros(parts[rank]->kind, sizes);
+    int64_t at = 0;
+    for (int64_t member : layout.getMesh().getGroup(rank, layout.getRuns())) {
+      auto append = [&](const auto &source, auto &target) {
+        for (size_t i = 0; i < source.size() && at + i < target.size(); ++i)
+          target[at + i] = source[i];
+      };
+      append(parts[member]->floats, part.floats);
+      append(parts[member]->integers, part.integers);
+      at += parts[member]->getNumElements();
+    }
+    joined.push_back(std::make_shared<const Tensor>(std::move(part)));
+  }
+  return joined;
+}
+
 FailureOr<Tensor> heddle::interpret::gather(ArrayRef<TensorPtr> parts,
                                             LayoutAttr layout,
                                             ArrayRef<int64_t> shape,
                                             Reading reading,
                                             std::string &message) {
+  if (!layout.getRuns().empty())
+    return gather(joinRuns(parts, layout, shape),
+                  layout.withRuns(ArrayAttr::get(layout.getContext(), {})),
+                  shape, reading, message);
   bool isMax = !layout.getPartialMax().empty();
   ArrayAttr summed = isMax ? layout.getPartialMax() : layout.getPartial();
   std::map<Slot, int64_t> holders; // the first rank that holds it
@@ -111,6 +161,18 @@ FailureOr<Tensor> heddle::interpret::gather(ArrayRef<TensorPtr> parts,
 
 int64_t heddle::interpret::countPadding(const Tensor &part, LayoutAttr layout,
                                         ArrayRef<int64_t> shape, int64_t rank) {
+  if (!layout.getRuns().empty()) { // what a tensor of ones has no one at
+    Tensor ones = Tensor::zeros(part.kind, shape);
+    llvm::fill(ones.floats, 1);
+    llvm::fill(ones.integers, 1);
+    Tensor inside = scatter(ones, layout, rank);
+    int64_t count = 0;
+    for (size_t i = 0; i < part.floats.size(); ++i)
+      count += part.floats[i] != 0 && inside.floats[i] == 0;
+    for (size_t i = 0; i < part.integers.size(); ++i)
+      count += part.integers[i] != 0 && inside.integers[i] == 0;
+    return count;
+  }
   SmallVector<int64_t> start, sizes;
   findPart(layout, shape, rank, start, sizes);
   SmallVector<int64_t> inside = trueSizes(shape, start, sizes);

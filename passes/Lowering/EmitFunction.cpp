@@ -26,6 +26,20 @@ std::string FunctionPrinter::stream(StringRef name) const {
          names.streams[rt::ProgramOp(names.program).getStreamIndex(name)];
 }
 
+template <class Op>
+std::string FunctionPrinter::event(Op op) const {
+  auto member = [&](const std::string &name) {
+    return "p." +
+           names.events[rt::ProgramOp(names.program).getEventIndex(name)];
+  };
+  if (!op.getSlot())
+    return member(op.getEvent().str());
+  std::string text = "inSlot(" + get(op.getSlot());
+  for (int64_t slot = 0; slot < *op.getSlots(); ++slot)
+    text += ", " + member((op.getEvent() + "." + llvm::Twine(slot)).str());
+  return text + ")";
+}
+
 std::string FunctionPrinter::communicator(ArrayAttr axes) const {
   return "p." + names.communicators[rt::ProgramOp(names.program)
                                         .getCommunicatorIndex(axes)];
@@ -114,6 +128,13 @@ LogicalResult FunctionPrinter::printOp(Operation &op) {
           return failure();
         indent -= 2;
         os.indent(indent) << "}\n";
+        return success();
+      })
+      .Case([&](rt::GroupOp group) {
+        statement(group, "heddle_rt_group_begin(p." + names.context + ")");
+        if (failed(printBlock(group.getBody().front())))
+          return failure();
+        statement(group, "heddle_rt_group_end(p." + names.context + ")");
         return success();
       })
       .Case([&](rt::GemmOp gemm) { return printGemm(gemm), success(); })
@@ -453,16 +474,12 @@ LogicalResult FunctionPrinter::printOther(Operation *op) {
                            bytesOf(poison.getOutput()));
           })
           .Case([&](rt::RecordOp record) -> std::string {
-            return formatv("heddle_rt_event_record(p.{0}, {1})",
-                           names.events[rt::ProgramOp(names.program)
-                                            .getEventIndex(record.getEvent())],
+            return formatv("heddle_rt_event_record({0}, {1})", event(record),
                            stream(record.getStream()));
           })
           .Case([&](rt::WaitOp wait) -> std::string {
-            return formatv("heddle_rt_stream_wait({0}, p.{1})",
-                           stream(wait.getStream()),
-                           names.events[rt::ProgramOp(names.program)
-                                            .getEventIndex(wait.getEvent())]);
+            return formatv("heddle_rt_stream_wait({0}, {1})",
+                           stream(wait.getStream()), event(wait));
           })
           .Default([](Operation *) { return std::string(); });
   if (call.empty())

@@ -23,6 +23,7 @@ struct ProgramNames {
   };
 
   rt::ProgramOp program;
+  std::string context; ///< "" where nothing needs it
   std::vector<std::string> streams, events, communicators,
       arenas; ///< members of heddle_program
   llvm::StringMap<std::string> functions;
@@ -75,6 +76,8 @@ private:
   std::string add(std::string base, int64_t offset, mlir::OperandRange indices,
                   llvm::ArrayRef<int64_t> strides) const;
   std::string stream(llvm::StringRef name) const;
+  template <class Op>
+  std::string event(Op op) const;
   std::string communicator(mlir::ArrayAttr axes) const;
 
   const ProgramNames &names;

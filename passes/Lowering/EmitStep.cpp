@@ -21,6 +21,10 @@ std::string ProgramNames::communicatorWish(ArrayAttr axes) {
 }
 
 ProgramNames::ProgramNames(rt::ProgramOp program) : program(program) {
+  program.walk([&](rt::GroupOp) {
+    if (context.empty())
+      context = members.give("context");
+  });
   for (auto stream : program.getStreams().getAsRange<rt::StreamAttr>())
     streams.push_back(members.give(stream.getName()));
   for (auto axes : program.getCommunicators().getAsRange<ArrayAttr>())
@@ -101,6 +105,13 @@ static constexpr StringLiteral kHelpers = R"(
 template <class T>
 inline T *at(char *arena, int64_t offset) {
   return reinterpret_cast<T *>(arena + offset);
+}
+
+/// The event of a slot, of several that are used in turn.
+template <class... Events>
+inline heddle_rt_event *inSlot(int64_t slot, Events *...events) {
+  heddle_rt_event *const all[] = {events...};
+  return all[slot];
 }
 
 inline heddle_rt_status gemm(heddle_rt_stream *stream, const heddle_rt_gemm_args &args, const void *a, const void *b,
@@ -219,6 +230,8 @@ static void emitMembers(StringRef type, ArrayRef<std::string> members,
 
 static void emitStruct(const ProgramNames &names, llvm::raw_ostream &os) {
   os << "\n// One rank: all its state.\nstruct heddle_program {\n";
+  if (!names.context.empty())
+    os << "  heddle_rt_context *" << names.context << ";\n";
   emitMembers("heddle_rt_stream", names.streams, os);
   emitMembers("heddle_rt_event", names.events, os);
   emitMembers("heddle_rt_comm", names.communicators, os);
@@ -242,6 +255,8 @@ static heddle_rt_status create(heddle_rt_context *context, heddle_program &p) {{
   }
 )",
                 countRanks(program), meshWords(program));
+  if (!names.context.empty())
+    os << "  p." << names.context << " = context;\n";
   for (auto [stream, member] : llvm::zip(
            program.getStreams().getAsRange<rt::StreamAttr>(), names.streams))
     os << formatv(

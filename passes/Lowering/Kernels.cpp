@@ -181,7 +181,8 @@ void lowering::launchRaw(
       makeWorkspace(lowering, kernel, launch.rows, launch.columns);
   rt::KernelLaunchOp::create(builder, launch.location, launch.label, symbol,
                              launch.rows, launch.columns, launch.arguments,
-                             workspace, builder.getArrayAttr({}), kCompute);
+                             workspace, builder.getArrayAttr({}),
+                             lowering.stream);
 }
 
 //===----------------------------------------------------------------------===//

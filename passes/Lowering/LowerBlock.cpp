@@ -99,7 +99,7 @@ Value BlockLowering::viewAs(Value buffer, ArrayRef<int64_t> shape,
 void BlockLowering::copy(Location location, StringRef label, Value from,
                          Value to) {
   if (from != to)
-    rt::CopyOp::create(builder, location, label, from, to, kCompute);
+    rt::CopyOp::create(builder, location, label, from, to, stream);
 }
 
 Value BlockLowering::beginOfShard(Location location, dist::ShardAttr shard,
@@ -112,6 +112,24 @@ Value BlockLowering::beginOfShard(Location location, dist::ShardAttr shard,
 //===----------------------------------------------------------------------===//
 // Ops
 //===----------------------------------------------------------------------===//
+
+void BlockLowering::forget(Block &block) {
+  auto forgetValues = [&](ValueRange values) {
+    for (Value value : values) {
+      places.erase(value);
+      sums.erase(value);
+      inPlaceParts.erase(value);
+    }
+  };
+  forgetValues(block.getArguments());
+  block.walk([&](Operation *op) {
+    forgetValues(op->getResults());
+    doneByProducts.erase(op);
+    for (Region &region : op->getRegions())
+      for (Block &inside : region)
+        forgetValues(inside.getArguments());
+  });
+}
 
 LogicalResult BlockLowering::flush() {
   SmallVector<Operation *> ops;
@@ -243,7 +261,7 @@ LogicalResult BlockLowering::lowerStack(StackTensorsOp op) {
 
 LogicalResult BlockLowering::lowerZerosLike(ZerosLikeOp op) {
   rt::ZeroOp::create(builder, op.getLoc(), labelOf(op), placeOf(op.getResult()),
-                     kCompute);
+                     stream);
   return success();
 }
 
@@ -277,7 +295,7 @@ LogicalResult BlockLowering::lowerAttention(AttentionOp op) {
       placeOf(op.getQueryDocuments()), placeOf(op.getKeyDocuments()),
       placeOf(op.getQueryPositions()), placeOf(op.getKeyPositions()), drop.seed,
       drop.tokenNumbers, drop.firstGroup, drop.firstHead,
-      builder.getStringAttr(kCompute),
+      builder.getStringAttr(stream),
       builder.getF32FloatAttr(
           static_cast<float>(op.getScale().convertToDouble())),
       builder.getUnitAttr(), op.getWindowAttr(), drop.rate, drop.groupHeads);
@@ -298,7 +316,7 @@ LogicalResult BlockLowering::lowerAttentionGrad(AttentionGradOp op) {
       placeOf(op.getQueryDocuments()), placeOf(op.getKeyDocuments()),
       placeOf(op.getQueryPositions()), placeOf(op.getKeyPositions()), drop.seed,
       drop.tokenNumbers, drop.firstGroup, drop.firstHead,
-      builder.getStringAttr(kCompute),
+      builder.getStringAttr(stream),
       builder.getF32FloatAttr(
           static_cast<float>(op.getScale().convertToDouble())),
       builder.getUnitAttr(), op.getWindowAttr(), drop.rate, drop.groupHeads);
@@ -309,7 +327,7 @@ LogicalResult BlockLowering::lowerRope(RopeOp op) {
   rt::RopeOp::create(builder, op.getLoc(), labelOf(op), placeOf(op.getInput()),
                      placeOf(op.getPositions()), placeOf(op.getResult()),
                      builder.getDenseF64ArrayAttr(op.getFrequencies()),
-                     op.getInverse(), kCompute);
+                     op.getInverse(), stream);
   return success();
 }
 
@@ -339,17 +357,16 @@ LogicalResult BlockLowering::lowerEmbeddingGrad(EmbeddingGradOp op) {
       "sorted_ids", "tokens by row, for segment_sum",
       RankedTensorType::get({tokens * 4}, builder.getI32Type()), "workspace");
   rt::SegmentSortOp::create(builder, op.getLoc(), labelOf(op) + ": sort",
-                            placeOf(op.getIds()), first, rows, sorted,
-                            kCompute);
+                            placeOf(op.getIds()), first, rows, sorted, stream);
   Value sum = sums.lookup(op.getResult());
   Value table = sum ? sum : placeOf(op.getResult());
   if (!sum) // rows that no token asks for
-    rt::ZeroOp::create(builder, op.getLoc(), labelOf(op), table, kCompute);
+    rt::ZeroOp::create(builder, op.getLoc(), labelOf(op), table, stream);
   int64_t columns =
       cast<RankedTensorType>(op.getLike().getType()).getDimSize(1);
   rt::SegmentSumOp::create(
       builder, op.getLoc(), labelOf(op),
       viewAs(placeOf(op.getResultGradient()), {tokens, columns}), sorted, table,
-      kCompute);
+      stream);
   return success();
 }

@@ -59,28 +59,26 @@ LogicalResult BlockLowering::lowerCollective(Operation *op) {
       .Case<dist::AllReduceOp>([&](auto o) {
         rt::AllReduceOp::create(builder, o.getLoc(), label,
                                 reductionOf(o.getReduction()), input,
-                                placeOf(o.getResult()), axes, collectiveStream);
+                                placeOf(o.getResult()), axes, stream);
       })
       .Case<dist::ReduceScatterOp>([&](auto o) {
         int64_t outer = around(shapeOf(o.getInput()), o.getDim()).first;
         rt::ReduceScatterOp::create(
             builder, o.getLoc(), label, reductionOf(o.getReduction()), input,
-            placeOf(o.getResult()), outer, axes, collectiveStream);
+            placeOf(o.getResult()), outer, axes, stream);
       })
       .Case<dist::AllGatherOp>([&](auto o) {
         int64_t outer = around(shapeOf(o.getInput()), o.getDim()).first;
         rt::AllGatherOp::create(builder, o.getLoc(), label, input,
-                                placeOf(o.getResult()), outer, axes,
-                                collectiveStream);
+                                placeOf(o.getResult()), outer, axes, stream);
       })
       .Case<dist::AllToAllOp>([&](auto o) {
-        lowerAllToAll(builder, o, label, input, placeOf(o.getResult()),
-                      collectiveStream);
+        lowerAllToAll(builder, o, label, input, placeOf(o.getResult()), stream);
       })
       .Case<dist::PermuteOp>([&](auto o) {
         rt::PermuteOp::create(builder, o.getLoc(), label, input,
                               placeOf(o.getResult()), o.getSources(), axes,
-                              collectiveStream);
+                              stream);
       })
       .Case<dist::SliceOp>([&](auto o) { slice(o); })
       .Case<dist::MakePartialOp>([&](auto o) { makePartial(o, axes); });
@@ -111,7 +109,7 @@ void BlockLowering::slice(dist::SliceOp op) {
     Value target = rt::ViewOp::create(at, op.getLoc(), type, output,
                                       at.getI64IntegerAttr(0), outerIndex,
                                       at.getDenseI64ArrayAttr(toStrides));
-    rt::CopyOp::create(at, op.getLoc(), labelOf(op), source, target, kCompute);
+    rt::CopyOp::create(at, op.getLoc(), labelOf(op), source, target, stream);
   };
   if (outer == 1)
     return copyRun(builder, {});

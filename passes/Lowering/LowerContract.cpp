@@ -107,7 +107,7 @@ LogicalResult BlockLowering::lowerContract(transformer::ContractOp op) {
   auto number = [](float value) { return llvm::APFloat(value); };
   rt::GemmOp::create(
       builder, op.getLoc(), labelOf(op), result, placeOf(lhs), placeOf(rhs),
-      kCompute, rows, columns, depth, *transposeA ? rows : depth,
+      stream, rows, columns, depth, *transposeA ? rows : depth,
       *transposeB ? depth : columns, columns, *transposeA, *transposeB,
       number(1.0f), number(sum ? 1.0f : 0.0f), products,
       products > 1 ? rows * depth : 0, products > 1 ? depth * columns : 0,

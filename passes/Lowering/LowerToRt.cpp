@@ -60,9 +60,10 @@ static void mergeCarried(ModuleOp module) {
           for (Value result : loop.getResults())
             if (result != loop.getResult(i))
               types.push_back(result.getType());
-          auto smaller = LoopOp::create(
-              builder, loop.getLoc(), types, loop.getOverAttr(),
-              loop.getCountAttr(), loop.getReversedAttr(), loop.getInits());
+          auto smaller =
+              LoopOp::create(builder, loop.getLoc(), types, loop.getOverAttr(),
+                             loop.getCountAttr(), loop.getReversedAttr(),
+                             loop.getInits(), loop.getFromAttr());
           smaller.getBody().takeBody(loop.getBody());
           for (auto [k, result] : llvm::enumerate(loop.getResults()))
             if (k != i)

@@ -62,6 +62,9 @@ public:
   /// The buffer of a value, a temporary one where none is bound.
   mlir::Value placeOf(mlir::Value value);
   void bind(mlir::Value value, mlir::Value buffer) { places[value] = buffer; }
+  /// Values of a block, and of what is inside it, have no places any more: it
+  /// is lowered once again, elsewhere.
+  void forget(mlir::Block &block);
   bool isBound(mlir::Value value) const { return places.contains(value); }
   /// `value` is not stored but added to `buffer`.
   void accumulate(mlir::Value value, mlir::Value buffer) {
@@ -92,8 +95,8 @@ public:
 
   mlir::OpBuilder &getBuilder() { return builder; }
   Program &getProgram() { return program; }
-  /// The stream that collectives are queued on.
-  std::string collectiveStream = kCompute.str();
+  /// The stream that work is queued on.
+  std::string stream = kCompute.str();
 
 private:
   friend class KernelGroup;

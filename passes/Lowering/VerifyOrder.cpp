@@ -75,8 +75,8 @@ public:
   }
 
   LogicalResult work(rt::WorkOpInterface op, ArrayRef<Touch> touches) override;
-  LogicalResult record(rt::RecordOp op) override;
-  LogicalResult wait(rt::WaitOp op) override;
+  LogicalResult record(rt::RecordOp op, StringRef event) override;
+  LogicalResult wait(rt::WaitOp op, StringRef name) override;
   /// Checks the end of the step; whether all was right.
   LogicalResult finish();
 
@@ -90,9 +90,9 @@ private:
   void cut(std::map<int64_t, Segment> &map, int64_t begin, int64_t end);
 
   rt::ProgramOp program;
-  std::vector<Clock> clocks;         ///< of streams
-  std::vector<Operation *> last;     ///< latest work of each stream
-  std::map<StringRef, Clock> events; ///< of this step
+  std::vector<Clock> clocks;     ///< of streams
+  std::vector<Operation *> last; ///< latest work of each stream
+  llvm::StringMap<Clock> events; ///< of this step
   std::vector<std::map<int64_t, Segment>> segments; ///< per arena
   llvm::MapVector<Operation *, bool>
       waits; ///< whether a wait ever ordered anything
@@ -190,16 +190,16 @@ LogicalResult OrderChecker::work(rt::WorkOpInterface op,
   return success();
 }
 
-LogicalResult OrderChecker::record(rt::RecordOp op) {
-  events[op.getEvent()] = clocks[program.getStreamIndex(op.getStream())];
+LogicalResult OrderChecker::record(rt::RecordOp op, StringRef event) {
+  events[event] = clocks[program.getStreamIndex(op.getStream())];
   return success();
 }
 
-LogicalResult OrderChecker::wait(rt::WaitOp op) {
-  auto event = events.find(op.getEvent());
+LogicalResult OrderChecker::wait(rt::WaitOp op, StringRef name) {
+  auto event = events.find(name);
   if (event == events.end())
     return op.emitError()
-           << "waits for event '" << op.getEvent()
+           << "waits for event '" << name
            << "', which this step has not recorded; no event may cross a step";
   Clock &clock = clocks[program.getStreamIndex(op.getStream())];
   bool orders = false;
@@ -239,14 +239,12 @@ struct VerifyOrderPass : impl::VerifyOrderPassBase<VerifyOrderPass> {
 
   LogicalResult verify(rt::ProgramOp program) {
     ProgramWalker walker(program);
-    int64_t ranks = 1;
-    for (auto axis : program.getMesh().getAsRange<rt::AxisAttr>())
-      ranks *= axis.getSize();
-    for (int64_t rank = 0; rank < (walker.addressesDiffer() ? ranks : 1);
-         ++rank) {
+    for (int64_t rank : ranksAtEnds(program)) {
       OrderChecker checker(program);
       if (failed(walker.walk(rank, checker)) || failed(checker.finish()))
         return failure();
+      if (!walker.addressesDiffer())
+        break;
     }
     return success();
   }

@@ -25,6 +25,20 @@ static int64_t placeOver(rt::ProgramOp program, ArrayAttr axes, int64_t rank) {
   return place;
 }
 
+SmallVector<int64_t> ranksAtEnds(rt::ProgramOp program) {
+  SmallVector<int64_t> ranks = {0};
+  for (auto axis : program.getMesh().getAsRange<rt::AxisAttr>()) {
+    SmallVector<int64_t> more;
+    for (int64_t rank : ranks) {
+      more.push_back(rank * axis.getSize());
+      if (axis.getSize() > 1)
+        more.push_back(rank * axis.getSize() + axis.getSize() - 1);
+    }
+    ranks = more;
+  }
+  return ranks;
+}
+
 LogicalResult ProgramWalker::walk(int64_t ofRank, ProgramVisitor &visits) {
   visitor = &visits;
   rank = ofRank;
@@ -77,12 +91,27 @@ LogicalResult ProgramWalker::walkOp(Operation &op, Frame &frame) {
         return success();
       })
       .Case([&](rt::ForOp loop) { return walkFor(loop, frame); })
+      .Case([&](rt::GroupOp group) {
+        return walkBlock(group.getBody().front(), frame);
+      })
       .Case([&](rt::CallOp call) { return walkCall(call, frame); })
-      .Case([&](rt::RecordOp record) { return visitor->record(record); })
-      .Case([&](rt::WaitOp wait) { return visitor->wait(wait); })
+      .Case([&](rt::RecordOp record) {
+        return visitor->record(record, eventOf(record, frame));
+      })
+      .Case([&](rt::WaitOp wait) {
+        return visitor->wait(wait, eventOf(wait, frame));
+      })
       .Case([&](rt::WorkOpInterface work) { return walkWork(work, frame); })
       .Case<rt::ReturnOp, rt::EndOp>([](auto) { return success(); })
       .Default([&](Operation *) { return evaluate(op, frame); });
+}
+
+template <class Op>
+std::string ProgramWalker::eventOf(Op op, Frame &frame) {
+  std::string name = op.getEvent().str();
+  if (op.getSlot())
+    name += "." + std::to_string(frame.numbers.lookup(op.getSlot()).value);
+  return name;
 }
 
 LogicalResult ProgramWalker::walkFor(rt::ForOp op, Frame &frame) {

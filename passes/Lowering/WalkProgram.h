@@ -29,13 +29,23 @@ struct Touch {
   bool reads = false, writes = false;
 };
 
+/// The ranks that stand at one of the ends of each axis. An address is affine
+/// in a rank's place along an axis: what touches at neither end touches nowhere
+/// in between, as long as parts of neighbours have one size.
+llvm::SmallVector<int64_t> ranksAtEnds(rt::ProgramOp program);
+
 class ProgramVisitor {
 public:
   virtual ~ProgramVisitor() = default;
   virtual mlir::LogicalResult work(rt::WorkOpInterface op,
                                    llvm::ArrayRef<Touch> touches) = 0;
-  virtual mlir::LogicalResult record(rt::RecordOp) { return mlir::success(); }
-  virtual mlir::LogicalResult wait(rt::WaitOp) { return mlir::success(); }
+  /// `event` is the event's name, its slot included.
+  virtual mlir::LogicalResult record(rt::RecordOp, llvm::StringRef event) {
+    return mlir::success();
+  }
+  virtual mlir::LogicalResult wait(rt::WaitOp, llvm::StringRef event) {
+    return mlir::success();
+  }
 };
 
 class ProgramWalker {
@@ -64,6 +74,8 @@ private:
 
   mlir::LogicalResult walkBlock(mlir::Block &block, Frame &frame);
   mlir::LogicalResult walkOp(mlir::Operation &op, Frame &frame);
+  template <class Op>
+  std::string eventOf(Op op, Frame &frame);
   mlir::LogicalResult walkFor(rt::ForOp op, Frame &frame);
   mlir::LogicalResult walkCall(rt::CallOp op, Frame &frame);
   mlir::LogicalResult walkWork(rt::WorkOpInterface op, Frame &frame);

@@ -2,7 +2,9 @@
 
 #include "passes/Memory/Lifetimes.h"
 
+#include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/IR/SymbolTable.h"
+#include "llvm/ADT/SetVector.h"
 
 using namespace mlir;
 using namespace heddle;
@@ -68,9 +70,18 @@ private:
         loops.pop_back();
       } else if (auto buffer = dyn_cast<rt::BufferOp>(op)) {
         addBuffer(buffer);
+      } else if (auto group = dyn_cast<rt::GroupOp>(op)) {
+        visit(group.getBody().front());
       } else if (auto work = dyn_cast<rt::WorkOpInterface>(op)) {
-        for (const rt::Access &access : work.getAccesses())
+        for (const rt::Access &access : work.getAccesses()) {
           touch(access.buffer, position, access.reads);
+          queued[work.getStreamName()].insert(objectOf(access.buffer));
+        }
+      } else if (auto record = dyn_cast<rt::RecordOp>(op)) {
+        recorded[record.getEvent()] = record.getStream();
+      } else if (auto wait = dyn_cast<rt::WaitOp>(op)) {
+        if (wait.getStream() == mainStream())
+          touchQueued(recorded.lookup(wait.getEvent()), position);
       } else if (auto call = dyn_cast<rt::CallOp>(op)) {
         visitCall(call, position);
       }
@@ -104,6 +115,10 @@ private:
     for (auto [index, stride] :
          llvm::zip(buffer.getIndices(), buffer.getStrides())) {
       object.layerStride = std::max(object.layerStride, stride);
+      // A slot is a number modulo the number of slots.
+      if (auto slot = index.getDefiningOp<arith::RemUIOp>())
+        if (auto count = slot.getRhs().getDefiningOp<arith::ConstantIndexOp>())
+          end += stride * (count.value() - 1);
       if (auto argument = dyn_cast<BlockArgument>(index))
         if (auto loop = dyn_cast<rt::ForOp>(argument.getOwner()->getParentOp()))
           end += stride * (loop.getUpper() - 1);
@@ -112,11 +127,31 @@ private:
     object.buffers.push_back(buffer);
   }
 
-  void touch(Value value, int64_t position, bool reads) {
+  /// The name of the object that a buffer is a part of; "" for an argument.
+  static StringRef objectOf(Value value) {
     while (auto view = value.getDefiningOp<rt::ViewOp>())
       value = view.getSource();
-    if (auto buffer = value.getDefiningOp<rt::BufferOp>())
-      touches[buffer.getName()].push_back({position, reads, loops});
+    auto buffer = value.getDefiningOp<rt::BufferOp>();
+    return buffer ? buffer.getName() : "";
+  }
+
+  void touch(Value value, int64_t position, bool reads) {
+    if (StringRef name = objectOf(value); !name.empty())
+      touches[name].push_back({position, reads, loops});
+  }
+
+  /// The stream in whose order objects begin and end: the program's first.
+  StringRef mainStream() {
+    auto program = found.function->getParentOfType<rt::ProgramOp>();
+    return cast<rt::StreamAttr>(program.getStreams()[0]).getName();
+  }
+
+  /// Work of another stream goes on until the main one waits for it.
+  void touchQueued(StringRef stream, int64_t position) {
+    for (StringRef name : queued[stream])
+      if (!name.empty())
+        touches[name].push_back({position, true, loops});
+    queued[stream].clear();
   }
 
   void setLifetime(Object &object, ArrayRef<Touch> list) {
@@ -147,6 +182,8 @@ private:
   SmallVector<rt::ForOp> loops;
   DenseMap<Operation *, int64_t> begins, ends;
   llvm::StringMap<SmallVector<Touch>> touches;
+  llvm::StringMap<llvm::SetVector<StringRef>> queued; ///< objects, by stream
+  llvm::StringMap<StringRef> recorded; ///< the stream of an event's record
 };
 
 } // namespace

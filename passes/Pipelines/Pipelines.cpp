@@ -12,6 +12,7 @@
 #include "passes/Import/Import.h"
 #include "passes/Lowering/Passes.h"
 #include "passes/Memory/Passes.h"
+#include "passes/Overlap/Passes.h"
 #include "passes/Planning/ApplyPlan.h"
 #include "passes/Planning/WriteTables.h"
 #include "passes/Sharding/Passes.h"
@@ -23,7 +24,8 @@ using namespace heddle;
 
 std::string heddle::phaseName(Phase phase) {
   static constexpr const char *kNames[] = {
-      "import", "autodiff", "sharding", "collectives", "lowering", "memory"};
+      "import",  "autodiff", "sharding", "collectives",
+      "overlap", "lowering", "memory"};
   int number = static_cast<int>(phase);
   return "0" + std::to_string(number + 1) + "-" + kNames[number];
 }
@@ -52,6 +54,8 @@ static void addPasses(Phase phase, PassManager &passes) {
     passes.addPass(createBuildStepPass());
     break;
   case Phase::Sharding:
+    // Copies of parameters that stay whole for longer than a call.
+    passes.addPass(createKeepGatheredPass());
     // A layout in every type, from the plan's pins; what has no rule is
     // refused.
     passes.addPass(createPropagateLayoutsPass());
@@ -61,6 +65,11 @@ static void addPasses(Phase phase, PassManager &passes) {
     // One rank's program, with explicit collectives.
     passes.addPass(createPartitionPass());
     passes.addPass(createVerifyCollectivesPass());
+    break;
+  case Phase::Overlap:
+    // Gradients are reduced beside backward, those that go together as one.
+    passes.addPass(createOverlapReductionsPass());
+    passes.addPass(createBucketGradientsPass());
     break;
   case Phase::Lowering:
     // Buffers, kernels, products, streams and events.

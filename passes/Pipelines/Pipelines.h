@@ -20,12 +20,20 @@ struct CompileInput {
   const Plan &plan;
 };
 
-/// The phases, each leaving a module that verifies. The first four leave
+/// The phases, each leaving a module that verifies. Those before Lowering leave
 /// programs on tensors, which the interpreter can run.
-enum class Phase { Import, Autodiff, Sharding, Collectives, Lowering, Memory };
-inline constexpr Phase kPhases[] = {Phase::Import,   Phase::Autodiff,
-                                    Phase::Sharding, Phase::Collectives,
-                                    Phase::Lowering, Phase::Memory};
+enum class Phase {
+  Import,
+  Autodiff,
+  Sharding,
+  Collectives,
+  Overlap,
+  Lowering,
+  Memory
+};
+inline constexpr Phase kPhases[] = {
+    Phase::Import,  Phase::Autodiff, Phase::Sharding, Phase::Collectives,
+    Phase::Overlap, Phase::Lowering, Phase::Memory};
 
 /// "01-import", ...
 std::string phaseName(Phase phase);

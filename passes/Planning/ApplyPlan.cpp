@@ -41,6 +41,8 @@ public:
   LogicalResult run() {
     module->setAttr(dist::kMeshName, mesh);
     module->setAttr("dist.plan", builder.getStringAttr(writePlan(plan)));
+    module->setAttr(dist::kStorageName, storage());
+    module->setAttr(dist::kOverlapName, overlap());
     return failed(writeParameters()) ? failure() : writeValues();
   }
 
@@ -61,10 +63,57 @@ private:
           size != padded.end() && i < shape.size() && size->second != shape[i];
       stored.push_back(pads ? size->second : 0);
     }
-    ArrayAttr none = builder.getArrayAttr({});
-    return LayoutAttr::get(module.getContext(), mesh,
-                           builder.getArrayAttr(dims),
-                           builder.getDenseI64ArrayAttr(stored), none, none);
+    return LayoutAttr::get(mesh, builder.getArrayAttr(dims),
+                           builder.getDenseI64ArrayAttr(stored));
+  }
+
+  DictionaryAttr storage() {
+    auto axes = [&](const std::vector<std::string> &list) {
+      SmallVector<Attribute> names;
+      for (const std::string &axis : list)
+        if (axisSize(axis) > 1)
+          names.push_back(builder.getStringAttr(axis));
+      return builder.getArrayAttr(names);
+    };
+    static constexpr StringRef kGather[] = {"every_pass", "every_micro_batch",
+                                            "once_per_step"};
+    const bool everyMicroBatch =
+        plan.zero.reduce == PlanReduce::EveryMicroBatch;
+    ArrayAttr none = builder.getArrayAttr({}), zero = axes(zeroAxes(plan));
+    NamedAttrList entries;
+    // Sums that are reduced after the last micro-batch are whole until then.
+    entries.set("gradient_sum",
+                plan.zero.stage >= 2 && everyMicroBatch ? zero : none);
+    entries.set("gradient", zero);
+    entries.set("optimizer", zero);
+    entries.set("parameter", plan.zero.stage >= 3 ? zero : none);
+    entries.set("data", axes(dataAxes(plan)));
+    entries.set("reduce", builder.getStringAttr(
+                              everyMicroBatch ? "every_micro_batch" : "last"));
+    entries.set("gather", builder.getStringAttr(
+                              kGather[static_cast<int>(plan.zero.gather)]));
+    return entries.getDictionary(module.getContext());
+  }
+
+  DictionaryAttr overlap() {
+    const bool overlaps = plan.overlapMemoryBytes.has_value();
+    NamedAttrList entries;
+    entries.set("reductions", builder.getBoolAttr(overlaps));
+    entries.set("bucket_bytes",
+                builder.getI64IntegerAttr(plan.buckets.gradientBytes));
+    entries.set("order", builder.getStringAttr(plan.buckets.order ==
+                                                       PlanBucketOrder::Backward
+                                                   ? "backward"
+                                                   : "forward"));
+    entries.set("prefetch",
+                builder.getI64IntegerAttr(overlaps ? plan.zero.prefetch : 0));
+    entries.set("memory_bytes",
+                builder.getI64IntegerAttr(plan.overlapMemoryBytes.value_or(0)));
+    return entries.getDictionary(module.getContext());
+  }
+
+  int64_t axisSize(StringRef axis) {
+    return mesh.getIndex(axis) < 0 ? 1 : mesh.getSize(axis);
   }
 
   LogicalResult writeParameters() {
@@ -151,14 +200,13 @@ private:
     LayoutAttr tokens;
     for (StringRef name : {"block.x", "block.delta"}) {
       if (!pins.get(name))
-        pins.set(name, layoutOf({{"dp"}, {}, {}}, "b s d", edgeShape));
+        pins.set(name, layoutOf({dataAxes(plan), {}, {}}, "b s d", edgeShape));
       auto edge = cast<LayoutAttr>(pins.get(name));
-      ArrayAttr none = builder.getArrayAttr({});
-      tokens = LayoutAttr::get(module.getContext(), mesh,
-                               builder.getArrayAttr({edge.getAxes(0), none}),
-                               builder.getDenseI64ArrayAttr(
-                                   edge.getPadded().asArrayRef().take_front(2)),
-                               none, none);
+      tokens = LayoutAttr::get(
+          mesh,
+          builder.getArrayAttr({edge.getAxes(0), builder.getArrayAttr({})}),
+          builder.getDenseI64ArrayAttr(
+              edge.getPadded().asArrayRef().take_front(2)));
     }
     for (StringRef name :
          {StringRef("tokens"), StringRef("labels"), StringRef("positions"),

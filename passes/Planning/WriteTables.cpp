@@ -42,7 +42,8 @@ public:
                     const TrainSettings &train) {
     SmallVector<Attribute> states;
     for (auto state : module.getOps<StateOp>()) {
-      if (state.getKind() == StateKind::GradientSum)
+      if (state.getKind() == StateKind::GradientSum ||
+          state.getKind() == StateKind::Gathered) // of one step only
         continue;
       FailureOr<Attribute> entry = describeState(state);
       if (failed(entry))
@@ -116,15 +117,31 @@ private:
     entry.set("dims", builder.getArrayAttr(dims));
   }
 
+  /// The row of elements that a state is stored as, or in.
+  void setRow(NamedAttrList &entry, RankedTensorType whole,
+              dist::LayoutAttr layout, int64_t stored) {
+    // What is stored is the row, or one rank's run of it.
+    const bool isRun = !layout.getRuns().empty();
+    const int64_t row =
+        isRun ? layout.getRowElements(whole.getShape()) : stored;
+    entry.set("runs", layout.getRuns());
+    entry.set("row", number(row));
+    entry.set("in_row", builder.getBoolAttr(isRun && stored == row));
+  }
+
   FailureOr<Attribute> describeState(StateOp state) {
-    StringRef holder = state.getStorage().value_or(state.getSymName());
-    auto place = places.find(holder);
-    if (place == places.end())
-      place = places.find(state.getSymName());
+    auto noted = state->getAttrOfType<DictionaryAttr>(transformer::kPlaceName);
+    auto object = noted ? noted.getAs<StringAttr>("object") : StringAttr();
+    auto found = object ? places.find(object.getValue()) : places.end();
     auto layout = state->getAttrOfType<dist::LayoutAttr>(dist::kLayoutName);
     auto global = state->getAttrOfType<TypeAttr>(dist::kGlobalTypeName);
-    if (place == places.end() || !layout || !global)
+    if (found == places.end() || !layout || !global)
       return state.emitOpError() << "has no place in the program";
+    auto numberOf = [&](StringRef key) {
+      return noted.getAs<IntegerAttr>(key).getInt();
+    };
+    Place place = found->second;
+    place.offset += numberOf("offset");
     StateOp parameter = state;
     if (std::optional<StringRef> of = state.getOf())
       parameter = module.lookupSymbol<StateOp>(*of);
@@ -132,10 +149,12 @@ private:
     entry.set("name", text(parameter.getSymName()));
     entry.set("kind", text(transformer::stringifyStateKind(state.getKind())));
     entry.set("layers", number(state.getCount()));
-    setPlace(entry, place->second);
-    setLayout(entry, cast<RankedTensorType>(global.getValue()), layout);
+    setPlace(entry, place);
+    auto whole = cast<RankedTensorType>(global.getValue());
+    setLayout(entry, whole, layout);
+    setRow(entry, whole, layout, numberOf("elements"));
     entry.set("letters", text(parameter.getFactors().value_or("")));
-    entry.set("layer_stride", number(place->second.stride));
+    entry.set("layer_stride", number(numberOf("stride")));
     NamedAttrList file;
     file.set("shape", numbers(*parameter.getFileShape()));
     file.set("order", numbers(*parameter.getFileOrder()));

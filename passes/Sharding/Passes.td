@@ -3,6 +3,22 @@
 
 include "mlir/Pass/PassBase.td"
 
+def KeepGatheredPass : Pass<"sharding-keep-gathered", "::mlir::ModuleOp"> {
+  let summary = "Keep parameters that are stored in runs whole for a while";
+  let description = [{
+    A parameter in runs is gathered for each call that takes it: that is what
+    propagation makes of it, once in forward and once in backward. Where
+    `dist.storage` asks to gather once per micro-batch or once per step, each
+    parameter gets a second state, its whole copy, of kind `gathered`: it is filled
+    in front of the first call of a micro-batch, or at the begin of the step, and
+    calls read it.
+
+    - Expects: `@step` of passes/Autodiff, `dist.storage`.
+    - Leaves: the same step, in which calls load `@NAME.gathered`.
+    - Skips: modules without parameters in runs.
+  }];
+}
+
 def PropagateLayoutsPass : Pass<"sharding-propagate-layouts", "::mlir::ModuleOp"> {
   let summary = "Give every value a layout, from what the plan pins";
   let description = [{

@@ -6,6 +6,7 @@
 
 #include "passes/Sharding/Passes.h"
 #include "passes/Sharding/Propagation.h"
+#include "passes/Sharding/Storage.h"
 
 #include "mlir/IR/Builders.h"
 
@@ -91,12 +92,6 @@ argumentLayout(func::FuncOp function, unsigned index, const Pinned &pinned) {
                               << " has no layout; pin it in dist.values";
 }
 
-static LayoutAttr withoutPartial(LayoutAttr layout) {
-  ArrayAttr none = ArrayAttr::get(layout.getContext(), {});
-  return LayoutAttr::get(layout.getContext(), layout.getMesh(),
-                         layout.getDims(), layout.getPadded(), none, none);
-}
-
 /// The layout of a parameter's gradient that is made as `made`: the
 /// parameter's, and partial as it comes, but for axes that split the parameter.
 static LayoutAttr gradientLayout(LayoutAttr parameter, LayoutAttr made) {
@@ -106,10 +101,8 @@ static LayoutAttr gradientLayout(LayoutAttr parameter, LayoutAttr made) {
             parameter.getDims().getAsRange<ArrayAttr>(),
             [&](ArrayAttr axes) { return llvm::is_contained(axes, axis); }))
       partial.push_back(axis);
-  return LayoutAttr::get(made.getContext(), made.getMesh(), parameter.getDims(),
-                         parameter.getPadded(),
-                         ArrayAttr::get(made.getContext(), partial),
-                         made.getPartialMax());
+  return parameter.withPartial(ArrayAttr::get(made.getContext(), partial))
+      .withPartialMax(made.getPartialMax());
 }
 
 /// The layout that result `index` must leave with.
@@ -125,7 +118,7 @@ static LayoutAttr resultLayout(func::FuncOp function, unsigned index,
           index, transformer::kSavedName)) {
     LayoutAttr as = pinned.savedAs.lookup(
         (segmentOf(function) + "." + saved.getValue()).str());
-    return as ? as : withoutPartial(layout);
+    return as ? as : layout.reduced();
   }
   LayoutAttr edge = edgeLayoutOf(function, index, value, pinned);
   return edge ? edge : layout;
@@ -249,22 +242,42 @@ static LogicalResult readPinned(ModuleOp module, Pinned &pinned) {
   return success();
 }
 
-/// States take their layout into their type: parameters and optimizer state the
-/// one they were given, sums of gradients the one that backward produces.
+/// A sum of gradients is what backward produces; where each micro-batch reduces
+/// it, it is reduced over data axes, or those of its runs: copies of runs are
+/// summed in the end.
+static LayoutAttr sumLayout(LayoutAttr produced, const Storage &storage) {
+  if (!produced || !storage.reduceEveryMicroBatch)
+    return produced;
+  ArrayAttr axes =
+      storage.gradientSum.empty() ? storage.data : storage.gradientSum;
+  SmallVector<Attribute> left;
+  for (Attribute axis : produced.getPartial())
+    if (!llvm::is_contained(axes, axis))
+      left.push_back(axis);
+  return produced.withPartial(ArrayAttr::get(produced.getContext(), left));
+}
+
+/// States take their layout into their type: dimensions as the parameter is
+/// computed with, or as they were given; runs as the plan stores their kind.
 static LogicalResult
 setStateTypes(ModuleOp module, const Pinned &pinned,
               const llvm::StringMap<LayoutAttr> &gradientLayouts) {
+  FailureOr<Storage> storage = Storage::read(module);
+  if (failed(storage))
+    return failure();
   for (auto state : module.getOps<StateOp>()) {
     StringRef parameter = state.getOf().value_or(state.getSymName());
     LayoutAttr layout = state->getAttrOfType<LayoutAttr>(dist::kLayoutName);
     if (state.getKind() == StateKind::GradientSum)
-      layout = gradientLayouts.lookup(parameter);
+      layout = sumLayout(gradientLayouts.lookup(parameter), *storage);
     else if (!layout)
       layout = pinned.parameters.lookup(parameter);
     if (!layout)
       return state.emitOpError() << "has no layout";
     state->removeAttr(dist::kLayoutName);
-    state.setType(dist::withLayout(state.getTensorType(), layout));
+    state.setType(
+        dist::withLayout(state.getTensorType(),
+                         layout.withRuns(storage->runsOf(state.getKind()))));
   }
   return success();
 }

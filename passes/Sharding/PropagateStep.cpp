@@ -7,6 +7,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "passes/Sharding/Propagation.h"
+#include "passes/Sharding/Storage.h"
 
 #include "mlir/IR/Builders.h"
 #include "llvm/ADT/TypeSwitch.h"
@@ -21,9 +22,9 @@ namespace {
 
 class StepPropagation {
 public:
-  StepPropagation(const Pinned &pinned, func::FuncOp step)
-      : pinned(pinned), step(step), symbols(step->getParentOfType<ModuleOp>()) {
-  }
+  StepPropagation(const Pinned &pinned, func::FuncOp step, ArrayAttr data)
+      : pinned(pinned), step(step), data(data),
+        symbols(step->getParentOfType<ModuleOp>()) {}
 
   LogicalResult run() {
     Propagation propagation(pinned, "step");
@@ -86,7 +87,8 @@ private:
           LayoutAttr layout =
               dist::getLayout(stateOf(access.getState()).getTensorType());
           access.getValueMutable().assign(propagation.reshard(
-              access.getValue(), layout, access,
+              reduceCopies(access.getValue(), layout, access, propagation),
+              layout, access,
               "state " + access.getState() + " has this layout"));
           return success();
         })
@@ -108,6 +110,28 @@ private:
           return other->emitOpError()
                  << "has no factor rule, so it cannot be given a layout";
         });
+  }
+
+  /// A gradient that is a sum over axes of data and others is reduced over the
+  /// others first. Then sums over data have one order, however they are taken
+  /// (buckets of gradients, reduce-scatter into runs), and one group.
+  Value reduceCopies(Value value, LayoutAttr target, Operation *user,
+                     Propagation &propagation) {
+    LayoutAttr layout = propagation.layoutOf(value);
+    SmallVector<Attribute> ofData;
+    bool others = false;
+    for (Attribute axis : layout.getPartial()) {
+      if (llvm::is_contained(data, axis) ||
+          llvm::is_contained(target.getPartial(), axis))
+        ofData.push_back(axis);
+      else
+        others = true;
+    }
+    if (!others || ofData.empty())
+      return value;
+    return propagation.reshard(
+        value, layout.withPartial(ArrayAttr::get(step.getContext(), ofData)),
+        user, "its copies hold parts of the gradient");
   }
 
   StateOp stateOf(StringRef name) { return symbols.lookup<StateOp>(name); }
@@ -200,11 +224,15 @@ private:
 
   const Pinned &pinned;
   func::FuncOp step;
+  ArrayAttr data; ///< axes over which ranks have different sequences
   SymbolTable symbols;
 };
 
 } // namespace
 
 LogicalResult sharding::propagateStep(func::FuncOp step, const Pinned &pinned) {
-  return StepPropagation(pinned, step).run();
+  FailureOr<Storage> storage = Storage::read(step->getParentOfType<ModuleOp>());
+  if (failed(storage))
+    return failure();
+  return StepPropagation(pinned, step, storage->data).run();
 }

@@ -29,6 +29,8 @@ struct Propagation::Axes {
   /// further in.
   void take(ArrayRef<unsigned> factors, LayoutAttr layout,
             const llvm::Twine &source = "") {
+    if (!runs && !layout.getRuns().empty())
+      runs = layout.getRuns();
     for (auto [dim, factor] : llvm::enumerate(factors)) {
       if (layout.getPadded()[dim])
         padded[factor] = layout.getPadded()[dim];
@@ -57,9 +59,11 @@ struct Propagation::Axes {
       dims.push_back(ArrayAttr::get(context, list));
       stored.push_back(padded[factor]);
     }
-    return LayoutAttr::get(context, mesh, ArrayAttr::get(context, dims),
-                           DenseI64ArrayAttr::get(context, stored), partial,
-                           ArrayAttr::get(context, {}));
+    LayoutAttr layout = LayoutAttr::get(mesh, ArrayAttr::get(context, dims),
+                                        DenseI64ArrayAttr::get(context, stored))
+                            .withPartial(partial);
+    // Numbers beside tensors in runs (a learning rate) are whole.
+    return runs && !factors.empty() ? layout.withRuns(runs) : layout;
   }
 
   /// "f over tp (parameter 'wg')"; which factors `keep` says.
@@ -125,6 +129,7 @@ struct Propagation::Axes {
   SmallVector<int64_t> padded;
   SmallVector<std::string> sources; ///< what decided, for people
   llvm::DenseSet<Attribute> used;
+  ArrayAttr runs; ///< of the first operand that is in runs; null without
 };
 
 static std::string quotedName(Value value) {
@@ -290,9 +295,7 @@ LayoutAttr Propagation::reducedLayout(Value value) const {
   if (LayoutAttr wanted = wantedLayout(value);
       wanted && isScattered(layout, wanted))
     return wanted;
-  ArrayAttr none = ArrayAttr::get(value.getContext(), {});
-  return LayoutAttr::get(value.getContext(), layout.getMesh(), layout.getDims(),
-                         layout.getPadded(), none, none);
+  return layout.reduced();
 }
 
 //===----------------------------------------------------------------------===//

@@ -34,6 +34,17 @@ Extents::Extents(const Mesh &mesh, int64_t rank, const runtime::Layout &layout,
     logical[d] = {end - begin, begin, 0, block};
     block *= layout.local[d];
   }
+  int64_t parts = 1, part = 0; // of the row
+  for (const std::string &axis : layout.runs)
+    for (size_t a = 0; a < mesh.size(); ++a)
+      if (mesh[a].first == axis) {
+        parts *= mesh[a].second;
+        part = part * mesh[a].second + coordinates[a];
+        used[a] = true;
+      }
+  isRun = parts > 1;
+  storedCount = (layout.row ? layout.row : block) / parts;
+  stored = part * storedCount;
   for (size_t a = 0; a < mesh.size(); ++a) {
     isFirst = isFirst && (used[a] || coordinates[a] == 0);
     shareNumber = shareNumber * mesh[a].second + (used[a] ? coordinates[a] : 0);

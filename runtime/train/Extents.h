@@ -25,9 +25,13 @@ public:
           int64_t rank, const runtime::Layout &layout,
           const runtime::FileForm &file);
 
-  /// True elements that the rank holds, and elements of its block.
-  int64_t held() const { return runs * runLength; }
+  /// Elements of the rank's block.
   int64_t blockElements() const { return block; }
+  /// The part of the block, as a row with what fills it up, that the rank
+  /// stores: all of it, or its run.
+  int64_t storedBegin() const { return stored; }
+  int64_t storedElements() const { return storedCount; }
+  bool storesRun() const { return isRun; }
   /// Whether the rank is the first of those with this share.
   bool first() const { return isFirst; }
   /// Ranks with this share have this number alone in common.
@@ -51,6 +55,15 @@ public:
       to[element] = U(block[place]);
     });
   }
+  /// Calls visit(element of run `i`, place in what the rank stores) for the
+  /// elements that it stores.
+  template <class Visit>
+  void visitStored(int64_t i, Visit visit) const {
+    walk(i, [&](int64_t element, int64_t place) {
+      if (place >= stored && place < stored + storedCount)
+        visit(element, place - stored);
+    });
+  }
 
 private:
   /// A dimension in the order of the file form.
@@ -67,7 +80,8 @@ private:
   std::vector<Dim> dims;
   size_t outer = 0; ///< dims before this one number the runs
   int64_t runs = 1, runLength = 1, block = 1, shareNumber = 0;
-  bool isFirst = true;
+  int64_t stored = 0, storedCount = 0;
+  bool isFirst = true, isRun = false;
 };
 
 template <class Visit>

@@ -29,8 +29,11 @@ int64_t elementsOf(const std::vector<int64_t> &sizes) {
   return n;
 }
 
-runtime::Place instancePlace(const runtime::State &state, int64_t i) {
-  return {state.arena, state.offset + i * state.layerStride};
+runtime::Place instancePlace(const runtime::State &state, int64_t i,
+                             const Extents &extents) {
+  const int64_t inRow =
+      state.inRow ? extents.storedBegin() * bytesOf(state.dtype) : 0;
+  return {state.arena, state.offset + i * state.layerStride + inRow};
 }
 
 Rank::~Rank() {
@@ -72,8 +75,10 @@ heddle_rt_status Rank::checkArenas() {
 heddle_rt_status Rank::makeRoom() {
   stagingBytes = 8;
   for (const runtime::State &state : tables.states)
-    stagingBytes = std::max(stagingBytes, elementsOf(state.layout.local) *
-                                              bytesOf(state.dtype));
+    stagingBytes = std::max(
+        stagingBytes,
+        Extents(tables.mesh, rank, state.layout, state.file).storedElements() *
+            bytesOf(state.dtype));
   for (const auto &[name, input] : tables.inputs)
     stagingBytes = std::max(stagingBytes, elementsOf(input.layout.local) *
                                               bytesOf(input.dtype));

@@ -62,8 +62,9 @@ private:
 
 int64_t bytesOf(heddle_rt_dtype dtype);
 int64_t elementsOf(const std::vector<int64_t> &sizes);
-/// The place of instance `i` of a state.
-runtime::Place instancePlace(const runtime::State &state, int64_t i);
+/// The place of what a rank stores of instance `i` of a state.
+runtime::Place instancePlace(const runtime::State &state, int64_t i,
+                             const Extents &extents);
 
 } // namespace heddle::train
 

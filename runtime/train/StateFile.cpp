@@ -122,19 +122,46 @@ private:
   int descriptor;
 };
 
+/// Writes those elements of run `r` that the rank stores, neighbours together.
+heddle_rt_status writePieces(const Extents &extents, int64_t r,
+                             const std::vector<float> &stored, int64_t offset,
+                             File &file) {
+  std::vector<float> piece;
+  int64_t first = 0;
+  heddle_rt_status status = HEDDLE_RT_OK;
+  const auto flush = [&] {
+    if (!piece.empty() && status == HEDDLE_RT_OK)
+      status = file.write(piece.data(), int64_t(piece.size()) * 4,
+                          offset + (extents.runStart(r) + first) * 4);
+    piece.clear();
+  };
+  extents.visitStored(r, [&](int64_t element, int64_t place) {
+    if (element != first + int64_t(piece.size()))
+      flush();
+    if (piece.empty())
+      first = element;
+    piece.push_back(stored[size_t(place)]);
+  });
+  flush();
+  return status;
+}
+
 heddle_rt_status writeShare(Rank &rank, const Plan &plan, File &file) {
-  std::vector<float> block, run;
+  std::vector<float> stored, run;
   for (const Plan::Part &part : plan.parts) {
     const State &state = *part.state;
     const Extents extents(rank.tables.mesh, rank.rank, state.layout,
                           state.file);
     if (!extents.first())
       continue;
-    block.resize(size_t(extents.blockElements()));
     run.resize(size_t(extents.runElements()));
-    HEDDLE_RT_TRY(downloadBlock(rank, state, part.instance, block));
+    HEDDLE_RT_TRY(downloadStored(rank, state, part.instance, extents, stored));
     for (int64_t r = 0; r < extents.runCount(); ++r) {
-      extents.fromBlock(r, block.data(), run.data());
+      if (extents.storesRun()) {
+        HEDDLE_RT_TRY(writePieces(extents, r, stored, part.offset, file));
+        continue;
+      }
+      extents.fromBlock(r, stored.data(), run.data());
       HEDDLE_RT_TRY(file.write(run.data(), extents.runElements() * 4,
                                part.offset + extents.runStart(r) * 4));
     }

@@ -132,24 +132,24 @@ void drawRun(const Distribution &d, uint64_t seed, uint64_t stream,
 }
 
 template <class T>
-std::vector<T> narrowed(const std::vector<float> &values) {
-  std::vector<T> to(values.size());
+std::vector<T> narrowed(const float *values, int64_t count) {
+  std::vector<T> to(static_cast<size_t>(count));
   for (size_t i = 0; i < to.size(); ++i)
     narrow(values[i], to[i]);
   return to;
 }
 
-heddle_rt_status uploadBlock(Rank &rank, const State &state, int64_t i,
-                             const std::vector<float> &block) {
-  const runtime::Place place = instancePlace(state, i);
-  const int64_t n = int64_t(block.size());
+/// Writes `count` values to a place of the rank.
+heddle_rt_status uploadValues(Rank &rank, const State &state,
+                              const runtime::Place &place, const float *from,
+                              int64_t count) {
   switch (state.dtype) {
   case HEDDLE_RT_F32:
-    return rank.upload(place, block.data(), n * 4);
+    return rank.upload(place, from, count * 4);
   case HEDDLE_RT_BF16:
-    return rank.upload(place, narrowed<bf16>(block).data(), n * 2);
+    return rank.upload(place, narrowed<bf16>(from, count).data(), count * 2);
   case HEDDLE_RT_F16:
-    return rank.upload(place, narrowed<f16>(block).data(), n * 2);
+    return rank.upload(place, narrowed<f16>(from, count).data(), count * 2);
   default:
     return runtime::invalid("{} {}: a state of this dtype cannot be filled",
                             state.kind, state.name);
@@ -158,26 +158,28 @@ heddle_rt_status uploadBlock(Rank &rank, const State &state, int64_t i,
 
 template <class T>
 heddle_rt_status downloadAs(Rank &rank, const runtime::Place &place,
-                            std::vector<float> &block) {
-  std::vector<T> raw(block.size());
+                            std::vector<float> &values) {
+  std::vector<T> raw(values.size());
   HEDDLE_RT_TRY(
       rank.download(raw.data(), place, int64_t(raw.size() * sizeof(T))));
   for (size_t i = 0; i < raw.size(); ++i)
-    block[i] = float(widen(raw[i]));
+    values[i] = float(widen(raw[i]));
   return HEDDLE_RT_OK;
 }
 } // namespace
 
-heddle_rt_status downloadBlock(Rank &rank, const State &state, int64_t i,
-                               std::vector<float> &block) {
-  const runtime::Place place = instancePlace(state, i);
+heddle_rt_status downloadStored(Rank &rank, const State &state, int64_t i,
+                                const Extents &extents,
+                                std::vector<float> &stored) {
+  const runtime::Place place = instancePlace(state, i, extents);
+  stored.resize(size_t(extents.storedElements()));
   switch (state.dtype) {
   case HEDDLE_RT_F32: // as it is: tensors may be as large as memory allows
-    return rank.download(block.data(), place, int64_t(block.size() * 4));
+    return rank.download(stored.data(), place, int64_t(stored.size() * 4));
   case HEDDLE_RT_BF16:
-    return downloadAs<bf16>(rank, place, block);
+    return downloadAs<bf16>(rank, place, stored);
   case HEDDLE_RT_F16:
-    return downloadAs<f16>(rank, place, block);
+    return downloadAs<f16>(rank, place, stored);
   default:
     return runtime::invalid("{} {}: a state of this dtype cannot be written",
                             state.kind, state.name);
@@ -197,7 +199,8 @@ heddle_rt_status fillStates(Rank &rank, const Weights *weights, bool testInit) {
       Weights::Found found;
       if (weights && state.kind == "parameter")
         found = weights->find(name);
-      block.assign(size_t(extents.blockElements()), 0);
+      const int64_t end = extents.storedBegin() + extents.storedElements();
+      block.assign(size_t(std::max(extents.blockElements(), end)), 0);
       for (int64_t r = 0; r < extents.runCount(); ++r) {
         const int64_t first = extents.runStart(r);
         if (found.tensor)
@@ -207,7 +210,9 @@ heddle_rt_status fillStates(Rank &rank, const Weights *weights, bool testInit) {
                   extents.runElements(), run.data());
         extents.toBlock(r, run.data(), block.data());
       }
-      HEDDLE_RT_TRY(uploadBlock(rank, state, i, block));
+      HEDDLE_RT_TRY(uploadValues(rank, state, instancePlace(state, i, extents),
+                                 block.data() + extents.storedBegin(),
+                                 extents.storedElements()));
     }
   }
   return HEDDLE_RT_OK;
@@ -217,15 +222,18 @@ heddle_rt_status checkReplicas(Rank &rank, int64_t step) {
   std::vector<int64_t> own, all;
   std::vector<const State *> whose;
   std::vector<char> bytes;
-  for (const State &state : rank.tables.states)
+  for (const State &state : rank.tables.states) {
+    const Extents extents(rank.tables.mesh, rank.rank, state.layout,
+                          state.file);
     for (int64_t i = 0; i < state.layers; ++i) {
-      bytes.resize(
-          size_t(elementsOf(state.layout.local) * bytesOf(state.dtype)));
-      HEDDLE_RT_TRY(rank.download(bytes.data(), instancePlace(state, i),
+      bytes.resize(size_t(extents.storedElements() * bytesOf(state.dtype)));
+      HEDDLE_RT_TRY(rank.download(bytes.data(),
+                                  instancePlace(state, i, extents),
                                   int64_t(bytes.size())));
       own.push_back(int64_t(random::nameHash(bytes.data(), bytes.size())));
       whose.push_back(&state);
     }
+  }
   HEDDLE_RT_TRY(rank.gather(own, all));
   for (size_t s = 0; s < own.size(); ++s) {
     const State &state = *whose[s];

@@ -38,9 +38,10 @@ private:
 /// their initial values; padding is zero.
 heddle_rt_status fillStates(Rank &rank, const Weights *weights, bool testInit);
 
-/// Reads the rank's block of instance `i`; `block` has its size.
-heddle_rt_status downloadBlock(Rank &rank, const runtime::State &state,
-                               int64_t i, std::vector<float> &block);
+/// Reads what the rank stores of instance `i` (see Extents).
+heddle_rt_status downloadStored(Rank &rank, const runtime::State &state,
+                                int64_t i, const Extents &extents,
+                                std::vector<float> &stored);
 
 struct ScalarTensor {
   std::string name;

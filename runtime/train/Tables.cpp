@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <array>
 #include <set>
 #include <type_traits>
@@ -49,6 +50,9 @@ void describeState(V &v, S &x) {
   v.may("first_layer", x.firstLayer);
   describePlace(v, x);
   describeLayout(v, x.layout);
+  v.may("runs", x.layout.runs);
+  v.may("row", x.layout.row);
+  v.may("in_row", x.inRow);
   v.may("letters", x.letters);
   v.may("layer_stride", x.layerStride);
   v.need("file", x.file);
@@ -391,6 +395,26 @@ private:
     }
   }
 
+  /// Bytes that a rank holds of one instance, from its place on.
+  int64_t checkRow(const std::string &what, const State &s) const {
+    const int64_t block = product(s.layout.local);
+    const int64_t runs = checkAxes(what, s.layout.runs);
+    for (const std::string &axis : s.layout.runs)
+      for (const auto &axes : s.layout.dims)
+        if (std::find(axes.begin(), axes.end(), axis) != axes.end())
+          refuse("{}: axis '{}' cuts twice", what, axis);
+    const bool given = s.layout.row != 0;
+    if (given && (s.layout.row < block || s.layout.row % runs != 0))
+      refuse("{}: a row of {} elements for a block of {} in {} runs", what,
+             s.layout.row, block, runs);
+    if (!given && (!s.layout.runs.empty() || s.inRow))
+      refuse("{}: runs of a row of no elements", what);
+    const int64_t elements = !given    ? block
+                             : s.inRow ? s.layout.row
+                                       : s.layout.row / runs;
+    return elements * bytesOf(s.dtype);
+  }
+
   void checkPlace(const std::string &what, const Place &p,
                   int64_t bytes) const {
     if (p.arena < 0 || size_t(p.arena) >= t.arenas.size())
@@ -407,7 +431,7 @@ private:
     if (s.layers < 1 || (!family && s.layers != 1))
       refuse("{}: {} layers of a name {} '{{}}'", what, s.layers,
              family ? "with" : "without");
-    const int64_t bytes = product(s.layout.local) * bytesOf(s.dtype);
+    const int64_t bytes = checkRow(what, s);
     if (s.layers > 1 && s.layerStride < bytes)
       refuse("{}: layers of {} bytes lie {} bytes apart", what, bytes,
              s.layerStride);

@@ -279,7 +279,7 @@ const OrderFault kFaults[] = {
      [](ModuleOp m) { recordEarly(recordOf(m, "bucket_ready.1")); }},
     {"WrongArenaOffset", true,
      [](ModuleOp m) {
-       bucketOf(m, "bucket.2").setOffset(bucketOf(m, "bucket.1").getOffset());
+       bucketOf(m, "bucket.1").setOffset(bucketOf(m, "bucket.0").getOffset());
      }},
 };
 

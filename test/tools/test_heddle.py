@@ -194,7 +194,7 @@ class CompileAndRun(HeddleTest):
         self.compile("--dump-ir")
         self.assertEqual(sorted(p.name for p in (self.out / "ir").iterdir()),
                          ["01-import.mlir", "02-autodiff.mlir", "03-sharding.mlir", "04-collectives.mlir",
-                          "05-lowering.mlir", "06-memory.mlir"])
+                          "05-overlap.mlir", "06-lowering.mlir", "07-memory.mlir"])
         for name in ("program/step.cpp", "program/kernels.h", "program/tables.bin", "train-host", "plan.json"):
             self.assertTrue((self.out / name).exists(), name)
         self.check_layout(json.loads((self.out / "layout.json").read_text()))

@@ -15,6 +15,7 @@
 #include "passes/Collectives/Passes.h"
 #include "passes/Lowering/Passes.h"
 #include "passes/Memory/Passes.h"
+#include "passes/Overlap/Passes.h"
 #include "passes/Sharding/Passes.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -38,6 +39,7 @@ inline void registerPasses() {
   registerHeddleCollectivesPasses();
   registerHeddleLoweringPasses();
   registerHeddleMemoryPasses();
+  registerHeddleOverlapPasses();
   registerHeddleShardingPasses();
 }
 

@@ -47,15 +47,33 @@ static json extentsOf(const Mesh &mesh, const runtime::Layout &layout,
   return extents;
 }
 
-/// Axes that cut no dimension.
+/// Which elements of its block, as one row, a rank stores: [first, last),
+/// without what fills the row up; null where it stores the block.
+static json runOf(const Mesh &mesh, const runtime::Layout &layout,
+                  int64_t rank) {
+  if (layout.runs.empty())
+    return nullptr;
+  int64_t parts = 1, part = 0, block = 1;
+  for (const std::string &axis : layout.runs) {
+    parts *= mesh.size(axis);
+    part = part * mesh.size(axis) + mesh.coordinate(rank, axis);
+  }
+  for (int64_t size : layout.local)
+    block *= size;
+  const int64_t length = layout.row / parts;
+  return {std::min(part * length, block), std::min((part + 1) * length, block)};
+}
+
+/// Axes along which ranks store the same.
 static std::vector<std::string> replicaAxes(const Mesh &mesh,
                                             const runtime::Layout &layout) {
   std::vector<std::string> axes;
   for (const auto &[name, size] : mesh.tables.mesh) {
-    bool cuts = std::any_of(
-        layout.dims.begin(), layout.dims.end(), [&](const auto &dim) {
-          return std::find(dim.begin(), dim.end(), name) != dim.end();
-        });
+    const auto names = [&](const std::vector<std::string> &list) {
+      return std::find(list.begin(), list.end(), name) != list.end();
+    };
+    bool cuts = names(layout.runs) ||
+                std::any_of(layout.dims.begin(), layout.dims.end(), names);
     if (!cuts && size > 1)
       axes.push_back(name);
   }
@@ -75,7 +93,7 @@ static json ranksOf(const Mesh &mesh, const runtime::Layout &layout) {
       continue;
     json entry = {{"rank", rank},
                   {"extents", extentsOf(mesh, layout, rank)},
-                  {"run", nullptr}};
+                  {"run", runOf(mesh, layout, rank)}};
     if (!all)
       entry["replicated_over"] = replicas;
     ranks.push_back(std::move(entry));

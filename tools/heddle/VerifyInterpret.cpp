@@ -157,9 +157,8 @@ VerifyResult tool::verifyByInterpreter(const VerifyJob &job) {
   Bench bench(job);
   if (auto ok = bench.prepare(); !ok)
     return VerifyFailure{ok.error(), kAnswerIsNo};
-  auto module =
-      compileUpTo(bench.compiler.context, {job.model, job.train, job.plan},
-                  Phase::Collectives);
+  auto module = compileUpTo(bench.compiler.context,
+                            {job.model, job.train, job.plan}, Phase::Overlap);
   if (failed(module))
     return VerifyFailure{Error{bench.compiler.errors()}, kAnswerIsNo};
   Result<Machine> one = bench.start(*bench.reference);
@@ -204,7 +203,7 @@ tool::findFirstDifferentPhase(const VerifyJob &job) {
   };
   auto module =
       compileUpTo(bench.compiler.context, {job.model, job.train, job.plan},
-                  Phase::Collectives, observe);
+                  Phase::Overlap, observe);
   if (error)
     return VerifyFailure{*error, kInternal};
   if (failed(module))

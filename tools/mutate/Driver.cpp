@@ -71,16 +71,18 @@ heddle_rt_status setInputs(Rank &rank) {
 /// Test values are as small as trained ones; in a tiny model that leaves logits
 /// of a thousandth, where a wrong sum of them hides behind rounding.
 heddle_rt_status enlargeParameters(Rank &rank) {
-  std::vector<float> block;
-  for (const runtime::State &state : rank.tables.states)
+  std::vector<float> stored;
+  for (const runtime::State &state : rank.tables.states) {
+    const Extents extents(rank.tables.mesh, rank.rank, state.layout,
+                          state.file);
     for (int64_t i = 0; i < state.layers && state.kind == "parameter"; ++i) {
-      block.resize(size_t(elementsOf(state.layout.local)));
-      TRY(downloadBlock(rank, state, i, block));
-      for (float &value : block)
+      TRY(downloadStored(rank, state, i, extents, stored));
+      for (float &value : stored)
         value *= 4;
-      TRY(rank.upload(instancePlace(state, i), block.data(),
-                      int64_t(block.size() * sizeof(float))));
+      TRY(rank.upload(instancePlace(state, i, extents), stored.data(),
+                      int64_t(stored.size() * sizeof(float))));
     }
+  }
   return HEDDLE_RT_OK;
 }
 
@@ -91,12 +93,13 @@ heddle_rt_status readBlocks(Rank &rank, Blocks &blocks) {
       blocks.emplace_back(1);
       TRY(rank.download(blocks.back().data(), output, 4));
     }
-  for (const runtime::State &state : rank.tables.states)
+  for (const runtime::State &state : rank.tables.states) {
+    const Extents extents(rank.tables.mesh, rank.rank, state.layout,
+                          state.file);
     for (int64_t i = 0; i < state.layers; ++i)
-      if (state.kind == "parameter" || state.kind == "gradient") {
-        blocks.emplace_back(size_t(elementsOf(state.layout.local)));
-        TRY(downloadBlock(rank, state, i, blocks.back()));
-      }
+      if (state.kind == "parameter" || state.kind == "gradient")
+        TRY(downloadStored(rank, state, i, extents, blocks.emplace_back()));
+  }
   return HEDDLE_RT_OK;
 }
 

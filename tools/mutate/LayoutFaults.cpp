@@ -37,10 +37,11 @@ dist::LayoutAttr exchange(dist::LayoutAttr layout, StringRef a, StringRef b) {
   SmallVector<Attribute> dims;
   for (auto axes : layout.getDims().getAsRange<ArrayAttr>())
     dims.push_back(rename(axes));
-  return dist::LayoutAttr::get(layout.getContext(), layout.getMesh(),
-                               builder.getArrayAttr(dims), layout.getPadded(),
-                               rename(layout.getPartial()),
-                               rename(layout.getPartialMax()));
+  return dist::LayoutAttr::get(layout.getMesh(), builder.getArrayAttr(dims),
+                               layout.getPadded())
+      .withPartial(rename(layout.getPartial()))
+      .withPartialMax(rename(layout.getPartialMax()))
+      .withRuns(rename(layout.getRuns()));
 }
 
 RankedTensorType withLayout(Type type, dist::LayoutAttr layout) {
@@ -125,11 +126,9 @@ private:
     Value input = op.getInput();
     dist::LayoutAttr from = dist::getLayout(input.getType()),
                      to = dist::getLayout(op.getType());
-    Builder builder(op.getContext());
-    auto layout = dist::LayoutAttr::get(
-        op.getContext(), from.getMesh(), from.getDims(), from.getPadded(),
-        whole ? builder.getArrayAttr({}) : to.getPartial(),
-        whole ? builder.getArrayAttr({}) : to.getPartialMax());
+    auto layout = whole ? from.reduced()
+                        : from.withPartial(to.getPartial())
+                              .withPartialMax(to.getPartialMax());
     input.setType(withLayout(input.getType(), layout));
   }
 

@@ -35,8 +35,16 @@ struct HeadSplit {
 HeadSplit splitHeads(std::int64_t g, std::int64_t r, std::int64_t tp);
 
 /// The mesh of the IR: the plan's, with `tp` replaced by `tp.kv` and `tp.copy`
-/// (kv outer) where tp.copy is above 1.
+/// (kv outer) where tp.copy is above 1, and `dp` by `dp.replica` and `dp.shard`
+/// (replica outer) where `zero` keeps several copies of the states.
 ReshardMesh meshOfPlan(const Plan &plan, const ModelConfig &model);
+
+/// The mesh axes that `dp` stands for, outermost first.
+std::vector<std::string> dataAxes(const Plan &plan);
+
+/// The mesh axes over whose ranks `zero` shards states, outermost first; empty
+/// where it shards none.
+std::vector<std::string> zeroAxes(const Plan &plan);
 
 /// Mesh axes per dimension, outermost first; axes of size 1 are left out.
 using PlanDims = std::vector<std::vector<std::string>>;

@@ -45,11 +45,17 @@ struct Place {
 /// over `dims[i]`, axes of the mesh, outermost first; a rank holds
 /// `local[i] = padded[i] / product of the sizes of dims[i]`. Over axes that
 /// no dimension names the value is replicated.
+///
+/// A state may be stored as a row of `row` elements: its block, filled up with
+/// zeros. Over the axes of `runs`, if there are any, the row is cut into equal
+/// runs, and a rank holds one of them in place of its block.
 struct Layout {
   std::vector<int64_t> shape;
   std::vector<int64_t> padded;
   std::vector<int64_t> local;
   std::vector<std::vector<std::string>> dims;
+  std::vector<std::string> runs = {};
+  int64_t row = 0; ///< 0: the block, not filled up
 };
 
 /// An input, filled by the train main before each step. The names it knows:
@@ -119,6 +125,7 @@ struct State : Place {
   int64_t firstLayer = 0; ///< number of the first instance
   heddle_rt_dtype dtype = HEDDLE_RT_F32;
   Layout layout;           ///< of one instance; keys in the same map
+  bool inRow = false;      ///< `offset` is that of the whole row
   std::string letters;     ///< factor letters of shape, e.g. "g r k d"
   int64_t layerStride = 0; ///< bytes from one instance to the next
   FileForm file;

@@ -70,5 +70,12 @@ func.func private @l4(tensor<9xf32, #dist.layout<#m, [{"tp"} padded 8]>>)
 
 // What is no layout at all.
 #m = #dist.mesh<["dp" = 2, "tp" = 4]>
-// expected-error @below {{expected 'partial' or 'partial_max', found 'local'}}
+// expected-error @below {{expected 'partial', 'partial_max' or 'runs', found 'local'}}
 func.func private @key(tensor<4xf32, #dist.layout<#m, [{}], local = ["tp"]>>)
+
+// -----
+
+// L3: an axis that cuts a dimension cuts no runs.
+#m = #dist.mesh<["dp" = 2, "tp" = 4]>
+// expected-error @below {{axis "tp" is used twice: dim 0 and runs}}
+func.func private @l3(tensor<8xf32, #dist.layout<#m, [{"tp"}], runs = ["tp"]>>)

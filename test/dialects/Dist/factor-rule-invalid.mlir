@@ -201,3 +201,27 @@ func.func @f7(%ids: tensor<4x32xi32>, %table: tensor<8x16xf32>) {
   %0 = transformer.embedding %ids, %table shards {d = #dist.shard<#m, ["tp"], 32>} : (tensor<4x32xi32>, tensor<8x16xf32>) -> tensor<4x32x16xf32>
   return
 }
+
+// -----
+
+// F8: runs of a row have no dimensions that an op could treat in its own way.
+#m = #dist.mesh<["dp" = 2]>
+!x = tensor<4x8xf32, #dist.layout<#m, [{}, {}], runs = ["dp"]>>
+!y = tensor<4xf32, #dist.layout<#m, [{}]>>
+func.func @f8_dimensions(%x: !x) {
+  // expected-error @below {{has a tensor in runs over {"dp"}, but a result with other dimensions}}
+  %0 = transformer.row_max %x : (!x) -> !y
+  return
+}
+
+// -----
+
+// F8: all tensors in the same runs.
+#m = #dist.mesh<["dp" = 2]>
+!x = tensor<4x8xf32, #dist.layout<#m, [{}, {}], runs = ["dp"]>>
+!whole = tensor<4x8xf32, #dist.layout<#m, [{}, {}]>>
+func.func @f8_operands(%x: !x, %y: !whole) {
+  // expected-error @below {{has a tensor in runs over {"dp"}, but operand 1 is in runs over {}}}
+  %0 = transformer.add %x, %y : (!x, !whole) -> !x
+  return
+}

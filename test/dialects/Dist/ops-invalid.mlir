@@ -342,3 +342,19 @@ func.func @make_partial_c2(%x: tensor<8xf32>) {
   %0 = dist.make_partial %x on #pod over ["tp"] : tensor<8xf32> -> tensor<4xf32>
   return
 }
+
+// -----
+
+func.func @to_row_c1(%x: tensor<5x3xf32>) {
+  // expected-error @below {{'tensor<14xf32>' is no row that begins with 'tensor<5x3xf32>'}}
+  %0 = dist.to_row %x : tensor<5x3xf32> -> tensor<14xf32>
+  return
+}
+
+// -----
+
+func.func @from_row_c1(%x: tensor<4x4xf32>) {
+  // expected-error @below {{'tensor<4x4xf32>' is no row that begins with 'tensor<5x3xf32>'}}
+  %0 = dist.from_row %x : tensor<4x4xf32> -> tensor<5x3xf32>
+  return
+}

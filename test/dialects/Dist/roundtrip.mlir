@@ -9,7 +9,9 @@
 // CHECK-DAG: #[[SUM:layout.*]] = #dist.layout<#[[POD]], [{}, {} padded 50260], partial = ["dp", "tp"]>
 // CHECK-DAG: #[[MAX:layout.*]] = #dist.layout<#[[POD]], [{"dp"}], partial_max = ["tp"]>
 // CHECK-DAG: #[[BOTH:layout.*]] = #dist.layout<#[[POD]], [{"tp", "dp"} padded 24]>
+// CHECK-DAG: #[[PIECE:layout.*]] = #dist.layout<#[[POD]], [{"tp"}, {}], runs = ["dp"]>
 #pod = #dist.mesh<["dp" = 2, "tp" = 4]>
+!run = tensor<96x64xf32, #dist.layout<#pod, [{"tp"}, {} ], runs = ["dp"]>>
 !own = tensor<4x32x64xf32, #dist.layout<#pod, [{"dp"}, {}, {"tp"} ]>>
 !sum = tensor<4x50257xf32, #dist.layout<#pod, [{}, {} padded 50260], partial = ["dp", "tp"]>>
 !max = tensor<8xf32, #dist.layout<#pod, [{"dp"}], partial_max = ["tp"]>>
@@ -25,6 +27,26 @@
 // CHECK-SAME:    tensor<17xf32, #[[BOTH]]>
 // CHECK-SAME:    {dist.part = #dist.shard<#[[POD]], ["tp"], 251>}
 func.func private @layouts(!own, !sum, !max, !both {dist.part = #part})
+
+// CHECK: func.func private @runs(tensor<96x64xf32, #[[PIECE]]>)
+func.func private @runs(!run)
+
+// CHECK-LABEL: func.func @rows(
+func.func @rows(%w: tensor<5x3xf32>) {
+  // CHECK-NEXT: dist.to_row %{{.*}} : tensor<5x3xf32> -> tensor<16xf32>
+  %row = dist.to_row %w : tensor<5x3xf32> -> tensor<16xf32>
+  return
+}
+
+// CHECK-LABEL: func.func @buckets(
+func.func @buckets(%row: tensor<16xf32>) {
+  // CHECK-NEXT: dist.bucket "block.0" {
+  // CHECK-NEXT:   dist.from_row %{{.*}} : tensor<16xf32> -> tensor<5x3xf32>
+  dist.bucket "block.0" {
+    %w = dist.from_row %row : tensor<16xf32> -> tensor<5x3xf32>
+  }
+  return
+}
 
 // CHECK-LABEL: func.func @reshard(
 func.func @reshard(%part: !part) {

@@ -217,4 +217,19 @@ rt.program @two_ranks mesh [#rt.axis<"tp", 2>] arenas [#rt.arena<"compute", 4096
   }
 }
 
+// Events that are used in turn; collectives that are one piece of work.
+// CHECK: rt.program @in_turn
+rt.program @in_turn mesh [#rt.axis<"tp", 2>] arenas [#rt.arena<"compute", 4096>] streams [#rt.stream<"compute">, #rt.stream<"comm", high = true>] communicators [["tp"]] events ["gathered.0", "gathered.1"] entry @step {
+  rt.func @step() {
+    // CHECK: rt.group {
+    rt.group {
+    }
+    // CHECK: rt.record "gathered" slot %{{.*}} of 2 on "comm"
+    %slot = arith.constant 1 : index
+    rt.record "gathered" slot %slot of 2 on "comm"
+    // CHECK-NEXT: rt.wait "gathered" slot %{{.*}} of 2 on "compute"
+    rt.wait "gathered" slot %slot of 2 on "compute"
+  }
+}
+
 }

@@ -414,11 +414,9 @@ TEST(PlanCheck, UnsupportedFeaturesAreNamedWhereActive) {
               HasSubstr("context parallelism (cp = 2)" + tail));
   EXPECT_THAT(with(1, 1, 1, R"("context": "ring")"),
               HasSubstr("context \"ring\"" + tail));
-  EXPECT_THAT(with(2, 1, 1, R"("zero": {"stage": 1})"),
-              HasSubstr("zero.stage 1" + tail));
+  EXPECT_EQ(with(2, 1, 1, R"("zero": {"stage": 1})"), "");
   EXPECT_EQ(with(1, 1, 1, R"("zero": {"stage": 3})"), "");
-  EXPECT_THAT(with(2, 1, 1, R"("zero": {"reduce": "every_micro_batch"})"),
-              HasSubstr("\"every_micro_batch\"" + tail));
+  EXPECT_EQ(with(2, 1, 1, R"("zero": {"reduce": "every_micro_batch"})"), "");
   EXPECT_THAT(with(1, 1, 1, R"("recompute": "full")"),
               HasSubstr("recompute (layers \"0..5\")" + tail));
   EXPECT_THAT(with(1, 1, 1, R"("recompute": ["n1"])"), HasSubstr(tail));
@@ -430,8 +428,7 @@ TEST(PlanCheck, UnsupportedFeaturesAreNamedWhereActive) {
               HasSubstr("precision recipe \"bf16\"" + tail));
   EXPECT_THAT(with(1, 1, 1, R"("precision": {"reduce": "bf16"})"),
               HasSubstr("precision.reduce \"bf16\"" + tail));
-  EXPECT_THAT(with(1, 1, 1, R"("overlap": {"memory_bytes": 0})"),
-              HasSubstr("overlap" + tail));
+  EXPECT_EQ(with(1, 1, 1, R"("overlap": {"memory_bytes": 0})"), "");
   EXPECT_THAT(with(1, 1, 1, R"("stages": {"layers": [["0..5"]],
                              "schedule": "gpipe"})"),
               HasSubstr("schedule \"gpipe\"" + tail));

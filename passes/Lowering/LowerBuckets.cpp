@@ -1,0 +1,184 @@
+//===- LowerBuckets.cpp - the step: rows, runs, buckets => rt -------------===//
+
+#include "passes/Lowering/StepLowering.h"
+
+using namespace mlir;
+using namespace heddle;
+using namespace heddle::lowering;
+using namespace heddle::transformer;
+
+LogicalResult StepLowering::lowerBucket(dist::BucketOp bucket) {
+  Block &body = bucket.getBody().front();
+  prepare(body);
+  if (computeAhead)
+    order("gradients_ready", kCompute, kComm);
+  computeAhead = false;
+  lowering.stream = kComm.str();
+  for (auto op = body.begin(); op != body.end();) {
+    auto end = std::next(op);
+    bool together =
+        isa<dist::AllReduceOp, dist::ReduceScatterOp, dist::AllGatherOp>(*op);
+    while (together && end != body.end() && end->getName() == op->getName() &&
+           end->getAttr("axes") == op->getAttr("axes"))
+      ++end; // of one step: those of the next one go over other axes
+    SmallVector<Operation *> ops;
+    for (; op != end; ++op)
+      ops.push_back(&*op);
+    if (failed(lowerTogether(ops)))
+      return failure();
+  }
+  if (failed(lowering.flush()))
+    return failure();
+  lowering.stream = kCompute.str();
+  communicating = true;
+  return success();
+}
+
+LogicalResult StepLowering::lowerTogether(ArrayRef<Operation *> ops) {
+  for (Operation *op : ops) {
+    if (auto reduce = dyn_cast<dist::AllReduceOp>(op);
+        reduce && !lowering.isBound(reduce.getResult()))
+      lowering.bind(reduce.getResult(), lowering.placeOf(reduce.getInput()));
+    if (auto store = dyn_cast<StoreOp>(op))
+      moving.insert(states.bytesOf(store.getState()));
+    if (auto sum = dyn_cast<AccumulateOp>(op))
+      moving.insert(states.bytesOf(sum.getState()));
+    if (isa_and_nonnull<func::CallOp>(
+            op->getNumOperands() ? op->getOperand(0).getDefiningOp() : nullptr))
+      movesResults = true;
+  }
+  if (Value whole = wholeBucket(ops)) {
+    auto first = cast<dist::AllReduceOp>(ops.front());
+    program.communicators.insert(first.getAxes());
+    rt::AllReduceOp::create(builder(), first.getLoc(), labelOf(first),
+                            rt::Reduction::sum, whole, whole, first.getAxes(),
+                            lowering.stream);
+    return success();
+  }
+  OpBuilder::InsertionGuard guard(builder());
+  if (ops.size() > 1) {
+    // Buffers stand before the group: others may use them too.
+    for (Operation *op : ops)
+      placeResult(op);
+    auto group = rt::GroupOp::create(builder(), ops.front()->getLoc());
+    builder().setInsertionPointToStart(&group.getBody().emplaceBlock());
+  }
+  for (Operation *op : ops)
+    if (failed(lowerOne(*op)))
+      return failure();
+  return success();
+}
+
+Value StepLowering::wholeBucket(ArrayRef<Operation *> ops) {
+  SmallVector<StringRef> members;
+  Value index;
+  for (Operation *op : ops) {
+    auto reduce = dyn_cast<dist::AllReduceOp>(op);
+    if (!reduce || lowering.placeOf(reduce.getInput()) !=
+                       lowering.placeOf(reduce.getResult()))
+      return {};
+    Value source = reduce.getInput();
+    while (auto before = source.getDefiningOp<dist::AllReduceOp>())
+      source = before.getInput();
+    auto load = source.getDefiningOp<LoadOp>();
+    if (!load)
+      return {};
+    members.push_back(load.getState());
+    index = load.getIndex();
+  }
+  return states.wholeBucket(members, indices.lookup(index));
+}
+
+void StepLowering::prepareStore(StoreOp store) {
+  Value value = store.getValue();
+  Operation *maker = value.getDefiningOp();
+  if (lowering.isBound(value) || !maker ||
+      maker->getBlock() != store->getBlock() || isa<LoadOp, LoopOp>(maker))
+    return;
+  lowering.bind(value, stateEntry(store.getState(), store.getIndex()));
+  auto whole = dyn_cast<dist::FromRowOp>(maker);
+  Value row = whole ? states.rowOf(lowering.placeOf(value)) : Value();
+  if (!row || !isFree(whole.getInput()))
+    return;
+  lowering.bind(whole.getInput(), row);
+  auto gather = whole.getInput().getDefiningOp<dist::AllGatherOp>();
+  if (gather && isFree(gather.getInput()))
+    lowering.bind(gather.getInput(), states.runOf(row, gather.getAxes()));
+}
+
+void StepLowering::prepareRow(dist::ToRowOp row) {
+  Value value = row.getInput();
+  if (!isFree(value))
+    return;
+  auto reduce = value.getDefiningOp<dist::AllReduceOp>();
+  auto load = reduce ? reduce.getInput().getDefiningOp<LoadOp>() : LoadOp();
+  if (load)
+    lowering.bind(value, stateEntry(load.getState(), load.getIndex()));
+  else
+    beginRow(row);
+}
+
+void StepLowering::beginRow(dist::ToRowOp row) {
+  Value value = row.getInput();
+  auto type = cast<RankedTensorType>(value.getType());
+  Value made = states.makeRow(value, row.getType().getNumElements());
+  lowering.bind(value, states.viewOf(made, type.getShape()));
+  int64_t tail = row.getType().getNumElements() - type.getNumElements();
+  computeAhead |= tail > 0;
+  if (tail > 0)
+    rt::ZeroOp::create(
+        builder(), row.getLoc(), "step: end of " + getName(value).str(),
+        states.viewOf(made, {tail}, type.getNumElements()), kCompute);
+}
+
+LogicalResult StepLowering::lowerRow(dist::ToRowOp op) {
+  Value place = lowering.placeOf(op.getInput()), row = states.rowOf(place);
+  if (!row) { // a value that begins no row goes where one is
+    row = states.makeRow(op.getInput(), op.getType().getNumElements());
+    rt::ZeroOp::create(builder(), op.getLoc(), labelOf(op), row, kCompute);
+    auto type = cast<RankedTensorType>(op.getInput().getType());
+    lowering.copy(op.getLoc(), labelOf(op), place,
+                  states.viewOf(row, type.getShape()));
+  }
+  lowering.bind(op.getResult(), row);
+  return success();
+}
+
+LogicalResult StepLowering::lowerFromRow(dist::FromRowOp op) {
+  auto type = cast<RankedTensorType>(op.getType());
+  Value view = states.viewOf(lowering.placeOf(op.getInput()), type.getShape());
+  if (lowering.isBound(op.getResult()))
+    moveTo(op.getLoc(), view, lowering.placeOf(op.getResult()));
+  else
+    lowering.bind(op.getResult(), view);
+  return success();
+}
+
+bool StepLowering::ofRow(Operation *op) {
+  return isa_and_nonnull<dist::ToRowOp>(op->getOperand(0).getDefiningOp());
+}
+
+LogicalResult StepLowering::lowerSlice(dist::SliceOp op) {
+  if (!ofRow(op))
+    return lowering.lower(op);
+  lowering.bind(op.getResult(),
+                states.runOf(lowering.placeOf(op.getInput()), op.getAxes()));
+  return success();
+}
+
+void StepLowering::placeResult(Operation *op) {
+  Value result = op->getNumResults() ? op->getResult(0) : Value();
+  if (!result || lowering.isBound(result))
+    return;
+  if (auto reduce = dyn_cast<dist::ReduceScatterOp>(op); reduce && ofRow(op))
+    lowering.bind(result, states.runOf(lowering.placeOf(reduce.getInput()),
+                                       reduce.getAxes()));
+  else if (isa<dist::AllGatherOp>(op) &&
+           llvm::all_of(op->getUsers(), llvm::IsaPred<dist::FromRowOp>))
+    lowering.bind(
+        result, states.makeRow(
+                    op->getOperand(0),
+                    cast<RankedTensorType>(result.getType()).getNumElements()));
+  else
+    lowering.placeOf(result);
+}

@@ -1,0 +1,283 @@
+//===- LowerLoops.cpp - the step: loops => rt -----------------------------===//
+//
+// What a loop carries has a home that every iteration reads and writes, or,
+// where it is saved anyway, the entry that the iteration before has saved.
+//
+//===----------------------------------------------------------------------===//
+
+#include "passes/Lowering/StepLowering.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+
+using namespace mlir;
+using namespace heddle;
+using namespace heddle::lowering;
+using namespace heddle::transformer;
+
+/// Whether `function` has read argument `read` for the last time when it first
+/// writes argument `written`: then both may be one buffer.
+static bool readsBeforeWriting(rt::FuncOp function, unsigned read,
+                               unsigned written) {
+  auto source = [](Value buffer) {
+    while (auto view = buffer.getDefiningOp<rt::ViewOp>())
+      buffer = view.getSource();
+    return buffer;
+  };
+  int64_t lastRead = -1, firstWrite = std::numeric_limits<int64_t>::max(),
+          position = 0;
+  function.walk([&](rt::WorkOpInterface work) {
+    ++position;
+    for (const rt::Access &access : work.getAccesses()) {
+      Value buffer = source(access.buffer);
+      if (buffer == function.getBody().getArgument(read))
+        lastRead = position;
+      if (buffer == function.getBody().getArgument(written) && access.writes)
+        firstWrite = std::min(firstWrite, position);
+    }
+  });
+  return lastRead < firstWrite;
+}
+
+void StepLowering::planLoop(LoopOp loop) {
+  Loop plan;
+  YieldOp yield = loop.getYield();
+  for (Value value : yield.getCollected()) {
+    std::string name = getName(value).empty() ? "value" : getName(value).str();
+    auto type = cast<RankedTensorType>(value.getType());
+    plan.stacks.push_back({uniqueName("saved." + name),
+                           "saved from forward for backward", type, "saved",
+                           bytesBetween(type)});
+  }
+  for (auto [i, value] : llvm::enumerate(yield.getCarried())) {
+    auto collected = llvm::find(yield.getCollected(), value);
+    bool saved = collected != yield.getCollected().end() &&
+                 !loop.getReversed() &&
+                 value.getParentBlock() == &loop.getBody().front() &&
+                 value.getDefiningOp();
+    plan.saved.push_back(saved);
+    if (saved) { // entry l of the loop's input is what iteration l - 1 saved
+      Family &stack = plan.stacks[collected - yield.getCollected().begin()];
+      stack.offset = stack.stride;
+      plan.carried.push_back(stack);
+      plan.carried.back().offset = 0;
+    } else {
+      std::string name =
+          getName(value).empty() ? "carried" : getName(value).str();
+      plan.carried.push_back(
+          {uniqueName("step." + name),
+           "carried by the loop over " + loop.getOver().str(),
+           cast<RankedTensorType>(value.getType()), "workspace"});
+    }
+    Value init = loop.getInits()[i];
+    Operation *maker = init.getDefiningOp();
+    if (maker && maker->getBlock() == loop->getBlock() && init.hasOneUse() &&
+        !isa<LoadOp, GetOp, LoopOp>(maker) && !lowering.isBound(init))
+      lowering.bind(init, entry(plan.carried.back(), Value()));
+  }
+  loops[loop] = std::move(plan);
+}
+
+bool StepLowering::mayReplace(BlockArgument carried, Value next) {
+  Operation *maker = next.getDefiningOp();
+  if (!maker || maker->getBlock() != carried.getOwner() ||
+      lowering.isBound(next))
+    return false;
+  for (Operation *user : carried.getUsers())
+    if (user->getBlock() != maker->getBlock() || maker->isBeforeInBlock(user))
+      return false;
+  auto call = dyn_cast<func::CallOp>(maker);
+  if (!call)
+    return isKernelOp(maker);
+  const Signature &signature = signatures.find(call.getCallee())->second;
+  int written = signature.results[cast<OpResult>(next).getResultNumber()];
+  for (auto [i, operand] : llvm::enumerate(call.getOperands()))
+    if (operand == carried &&
+        !readsBeforeWriting(signature.lowered, i, written))
+      return false;
+  return written >= 0;
+}
+
+LogicalResult StepLowering::lowerLoop(LoopOp loop) {
+  const Loop plan = loops.lookup(loop);
+  for (auto [family, init] : llvm::zip(plan.carried, loop.getInits()))
+    moveTo(loop.getLoc(), lowering.placeOf(init), entry(family, Value()));
+  Prefetch prefetch = planPrefetch(loop);
+  int64_t rest = loop.getCount() - prefetch.depth;
+  for (int64_t k = 0; k < prefetch.depth; ++k) {
+    int64_t turn = loop.getReversed() ? loop.getCount() - 1 - k : k;
+    Value index = arith::ConstantIndexOp::create(builder(), loop.getLoc(),
+                                                 loop.getFirst() + turn);
+    if (failed(gatherFor(prefetch, index)))
+      return failure();
+  }
+  if (failed(lowerIterations(loop, plan, 0, rest, prefetch, true)) ||
+      (prefetch.depth &&
+       failed(
+           lowerIterations(loop, plan, rest, prefetch.depth, prefetch, false))))
+    return failure();
+  for (auto [i, result] : llvm::enumerate(loop.getCarriedResults()))
+    lowering.bind(result, entry(plan.carried[i], Value(),
+                                plan.saved[i] ? loop.getCount() : 0));
+  for (auto [family, result] : llvm::zip(plan.stacks, loop.getStacks()))
+    stacks[result] = family;
+  return success();
+}
+
+LogicalResult StepLowering::lowerIterations(LoopOp loop, const Loop &plan,
+                                            int64_t begin, int64_t count,
+                                            const Prefetch &prefetch,
+                                            bool gathersNext) {
+  YieldOp yield = loop.getYield();
+  Block &body = loop.getBody().front();
+  int64_t lower =
+      loop.getFirst() +
+      (loop.getReversed() ? loop.getCount() - begin - count : begin);
+  auto made = rt::ForOp::create(builder(), loop.getLoc(), loop.getOver(), lower,
+                                lower + count, loop.getReversed());
+  OpBuilder::InsertionGuard guard(builder());
+  builder().setInsertionPointToStart(&made.getBody().front());
+  Value index = made.getInductionVariable();
+  indices[loop.getIndex()] = index;
+  lowering.forget(body);
+  bindBody(loop, plan, index);
+  if (prefetch.depth &&
+      failed(beginIteration(loop, prefetch, index, gathersNext)))
+    return failure();
+  computeAhead = true; // from the second iteration on
+  if (failed(lowerBlock(body)))
+    return failure();
+  // The next layer touches other gradients, but the results of the same calls.
+  if (movesResults || loop.getOver() != "layer")
+    join();
+  for (auto [family, value] : llvm::zip(plan.stacks, yield.getCollected()))
+    moveTo(loop.getLoc(), lowering.placeOf(value), entry(family, index));
+  for (auto [i, value] : llvm::enumerate(yield.getCarried()))
+    moveTo(loop.getLoc(), lowering.placeOf(value),
+           entry(plan.carried[i], index, plan.saved[i] ? 1 : 0));
+  return success();
+}
+
+//===----------------------------------------------------------------------===//
+// Parameters gathered ahead
+//===----------------------------------------------------------------------===//
+
+/// The state whose run of a layer a loop's body gathers for a call; null for
+/// other gathers.
+static LoadOp gatheredState(dist::AllGatherOp gather, LoopOp loop) {
+  auto load = gather.getInput().getDefiningOp<LoadOp>();
+  bool isWhole = gather->hasOneUse() &&
+                 isa<dist::FromRowOp>(*gather->user_begin()) &&
+                 !isa<StoreOp>(*(*gather->user_begin())->user_begin());
+  return load && isWhole && load.getIndex() == loop.getIndex() ? load
+                                                               : LoadOp();
+}
+
+StepLowering::Prefetch StepLowering::planPrefetch(LoopOp loop) {
+  Prefetch prefetch;
+  auto module = cast<ModuleOp>(program.symbols.getOp());
+  auto overlap = module->getAttrOfType<DictionaryAttr>(dist::kOverlapName);
+  auto depth = overlap ? overlap.getAs<IntegerAttr>("prefetch") : IntegerAttr();
+  int64_t wanted =
+      std::min<int64_t>(depth ? depth.getInt() : 0, loop.getCount() - 1);
+  if (wanted < 1)
+    return prefetch;
+  for (auto gather : loop.getBody().getOps<dist::AllGatherOp>()) {
+    LoadOp load = gatheredState(gather, loop);
+    if (!load)
+      continue;
+    auto type = cast<RankedTensorType>(gather.getType());
+    prefetch.gathers.push_back(gather);
+    prefetch.slots.push_back({uniqueName("gathered." + load.getState().str()),
+                              "a layer's parameter, gathered ahead", type,
+                              "communication", bytesBetween(type)});
+  }
+  if (prefetch.gathers.empty())
+    return prefetch;
+  // As far as the memory goes that may be spent on it.
+  int64_t unit = 0;
+  for (const Family &rows : prefetch.slots)
+    unit += rows.stride;
+  auto memory = overlap.getAs<IntegerAttr>("memory_bytes");
+  prefetch.depth = std::min(wanted, memory ? memory.getInt() / unit : 0);
+  if (prefetch.depth < 1)
+    return Prefetch();
+  prefetch.event = uniqueName("gathered");
+  for (int64_t slot = 0; slot <= prefetch.depth; ++slot)
+    program.events.insert(
+        builder().getStringAttr(prefetch.event + "." + std::to_string(slot)));
+  return prefetch;
+}
+
+Value StepLowering::slotOf(const Prefetch &prefetch, Value index) {
+  Value count = arith::ConstantIndexOp::create(builder(), index.getLoc(),
+                                               prefetch.depth + 1);
+  return arith::RemUIOp::create(builder(), index.getLoc(), index, count);
+}
+
+LogicalResult StepLowering::gatherFor(const Prefetch &prefetch, Value index) {
+  Value slot = slotOf(prefetch, index);
+  // What computed with these rows before has to be done with them.
+  order("slot_free", kCompute, kComm);
+  SmallVector<std::pair<Value, Value>> places;
+  for (auto [number, gather] : llvm::enumerate(prefetch.gathers)) {
+    dist::AllGatherOp op = gather;
+    auto load = op.getInput().getDefiningOp<LoadOp>();
+    places.emplace_back(states.place(load.getState(), index),
+                        entry(prefetch.slots[number], slot));
+  }
+  auto group = rt::GroupOp::create(builder(), prefetch.gathers[0]->getLoc());
+  OpBuilder inside = OpBuilder::atBlockBegin(&group.getBody().emplaceBlock());
+  for (auto [place, gather] : llvm::zip(places, prefetch.gathers)) {
+    program.communicators.insert(dist::AllGatherOp(gather).getAxes());
+    rt::AllGatherOp::create(inside, gather->getLoc(), labelOf(gather),
+                            place.first, place.second, 1,
+                            dist::AllGatherOp(gather).getAxes(), kComm);
+  }
+  rt::RecordOp::create(builder(), builder().getUnknownLoc(),
+                       builder().getStringAttr(prefetch.event), slot,
+                       builder().getI64IntegerAttr(prefetch.depth + 1),
+                       builder().getStringAttr(kComm));
+  return success();
+}
+
+LogicalResult StepLowering::beginIteration(LoopOp loop,
+                                           const Prefetch &prefetch,
+                                           Value index, bool gathersNext) {
+  Location location = loop.getLoc();
+  Value slot = slotOf(prefetch, index);
+  rt::WaitOp::create(builder(), builder().getUnknownLoc(),
+                     builder().getStringAttr(prefetch.event), slot,
+                     builder().getI64IntegerAttr(prefetch.depth + 1),
+                     builder().getStringAttr(kCompute));
+  for (auto [family, gather] : llvm::zip(prefetch.slots, prefetch.gathers))
+    lowering.bind(dist::AllGatherOp(gather).getResult(),
+                  states.rowEntry(family, slot));
+  ahead.insert(prefetch.gathers.begin(), prefetch.gathers.end());
+  if (!gathersNext)
+    return success();
+  Value depth =
+      arith::ConstantIndexOp::create(builder(), location, prefetch.depth);
+  Value next =
+      loop.getReversed()
+          ? Value(arith::SubIOp::create(builder(), location, index, depth))
+          : arith::AddIOp::create(builder(), location, index, depth);
+  return gatherFor(prefetch, next);
+}
+
+void StepLowering::bindBody(LoopOp loop, const Loop &plan, Value index) {
+  YieldOp yield = loop.getYield();
+  for (auto [family, argument] : llvm::zip(plan.carried, loop.getCarried()))
+    lowering.bind(argument, entry(family, index));
+  for (auto [i, value] : llvm::enumerate(yield.getCarried()))
+    if (plan.saved[i]
+            ? !lowering.isBound(value)
+            : mayReplace(cast<BlockArgument>(loop.getCarried()[i]), value))
+      lowering.bind(value,
+                    entry(plan.carried[i], index, plan.saved[i] ? 1 : 0));
+  for (auto [family, value] : llvm::zip(plan.stacks, yield.getCollected()))
+    if (value.getDefiningOp() &&
+        value.getParentBlock() == &loop.getBody().front() &&
+        !isa<LoadOp, GetOp, LoopOp>(value.getDefiningOp()) &&
+        !lowering.isBound(value))
+      lowering.bind(value, entry(family, index));
+}

@@ -1,0 +1,83 @@
+//===- StatePlaces.h - where states and rows of them lie --------*- C++ -*-===//
+
+#ifndef HEDDLE_PASSES_LOWERING_STATEPLACES_H
+#define HEDDLE_PASSES_LOWERING_STATEPLACES_H
+
+#include "passes/Lowering/LowerStep.h"
+#include "passes/Lowering/Lowering.h"
+
+#include <map>
+
+namespace heddle::lowering {
+
+/// Bytes from one entry of a family of this type to the next.
+int64_t bytesBetween(mlir::RankedTensorType type);
+
+/// Buffers of states, and parts of them. A state that is cut into runs or put
+/// together from them is a row of elements: its tensor is what the row begins
+/// with, a rank's run a part of it, and neither is copied.
+class StatePlaces {
+public:
+  StatePlaces(Program &program, BlockLowering &lowering)
+      : program(program), lowering(lowering) {}
+
+  /// Finds the states that are rows.
+  void findRows(mlir::func::FuncOp step);
+
+  Family familyOf(transformer::StateOp state);
+  /// Entry `index` of a family, `shift` entries further. One place is one value
+  /// in a block, so that a kernel sees that it reads what it writes.
+  mlir::Value entry(const Family &family, mlir::Value index, int64_t shift = 0);
+  /// The same of a family of rows.
+  mlir::Value rowEntry(const Family &family, mlir::Value index);
+  /// The tensor of a state, or its run where it is stored so.
+  mlir::Value place(llvm::StringRef state, mlir::Value index);
+
+  /// The object of memory that holds a state.
+  std::string bytesOf(llvm::StringRef state);
+  /// The range of a whole bucket, if `members` are its states in order; else
+  /// null.
+  mlir::Value wholeBucket(llvm::ArrayRef<llvm::StringRef> members,
+                          mlir::Value index);
+
+  /// Writes onto each state where it lies (`kPlaceName`).
+  void notePlaces();
+
+  /// The row that a place is the begin of; null where it is none.
+  mlir::Value rowOf(mlir::Value place);
+  /// This rank's run of a row that is cut over `axes`.
+  mlir::Value runOf(mlir::Value row, mlir::ArrayAttr axes);
+  /// Elements of a row, from `offset` on, in this shape.
+  mlir::Value viewOf(mlir::Value row, llvm::ArrayRef<int64_t> shape,
+                     int64_t offset = 0);
+  /// A row of its own for a value.
+  mlir::Value makeRow(mlir::Value value, int64_t elements);
+
+private:
+  using Key =
+      std::tuple<void *, std::vector<int64_t>, int64_t, void *, mlir::Block *>;
+
+  struct Bucket {
+    llvm::SmallVector<transformer::StateOp> states; ///< in order
+    int64_t bytes = 0; ///< of one instance, all states
+    llvm::StringMap<int64_t> offsets;
+  };
+
+  void findBuckets();
+  transformer::StateOp holderOf(transformer::StateOp state);
+  mlir::RankedTensorType storedType(transformer::StateOp state);
+
+  Program &program;
+  BlockLowering &lowering;
+  llvm::StringMap<int64_t> rows; ///< elements, by state
+  llvm::StringMap<Bucket> buckets;
+  std::map<std::tuple<std::string, int64_t, int64_t, void *, mlir::Block *>,
+           mlir::Value>
+      entries;
+  std::map<Key, mlir::Value> views;
+  llvm::DenseSet<mlir::Value> rowBuffers;
+};
+
+} // namespace heddle::lowering
+
+#endif // HEDDLE_PASSES_LOWERING_STATEPLACES_H
