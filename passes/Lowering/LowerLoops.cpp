@@ -211,7 +211,7 @@ StepLowering::Prefetch StepLowering::planPrefetch(LoopOp loop) {
 Value StepLowering::slotOf(const Prefetch &prefetch, Value index) {
   Value count = arith::ConstantIndexOp::create(builder(), index.getLoc(),
                                                prefetch.depth + 1);
-  return arith::RemUIOp::create(builder(), index.getLoc(), index, count);
+  return arith::RemSIOp::create(builder(), index.getLoc(), index, count);
 }
 
 LogicalResult StepLowering::gatherFor(const Prefetch &prefetch, Value index) {

@@ -116,7 +116,7 @@ private:
          llvm::zip(buffer.getIndices(), buffer.getStrides())) {
       object.layerStride = std::max(object.layerStride, stride);
       // A slot is a number modulo the number of slots.
-      if (auto slot = index.getDefiningOp<arith::RemUIOp>())
+      if (auto slot = index.getDefiningOp<arith::RemSIOp>())
         if (auto count = slot.getRhs().getDefiningOp<arith::ConstantIndexOp>())
           end += stride * (count.value() - 1);
       if (auto argument = dyn_cast<BlockArgument>(index))
