@@ -10,12 +10,25 @@ using namespace heddle::transformer;
 // States
 //===----------------------------------------------------------------------===//
 
+void Rank::write(StringRef state, size_t layer, TensorPtr value) {
+  StateOp written = program.states.lookup(state);
+  auto family = program.sharing.find(Program::ownerOfBytes(written));
+  for (const std::string &other : family->second)
+    if (auto &instances = states.find(other)->second; layer < instances.size())
+      instances[layer] = other == state ? value : TensorPtr();
+}
+
+template <class Op>
+static int64_t layerOf(Op op, Frame &frame) {
+  return op.getIndex() ? frame.getIndex(op.getIndex()) : 0;
+}
+
 /// The instance of a state that `op` names; null after a fault.
 template <class Op>
 static TensorPtr *findInstance(Op op, Frame &frame) {
   std::vector<TensorPtr> &instances =
       frame.rank.states.find(op.getState().str())->second;
-  int64_t layer = op.getIndex() ? frame.getIndex(op.getIndex()) : 0;
+  int64_t layer = layerOf(op, frame);
   if (layer < 0 || layer >= static_cast<int64_t>(instances.size())) {
     (void)frame.fail(op, "asks for layer " + llvm::Twine(layer) + " of " +
                              llvm::Twine(instances.size()) + " of @\"" +
@@ -27,7 +40,8 @@ static TensorPtr *findInstance(Op op, Frame &frame) {
 
 static LogicalResult failUnset(Operation *op, StringRef state, Frame &frame) {
   return frame.fail(op, "reads @\"" + state +
-                            "\", which has not been given a value");
+                            "\", which has not been given a value, or lost it "
+                            "when another state of its bytes was written");
 }
 
 static LogicalResult evaluate(LoadOp op, Frame &frame) {
@@ -44,7 +58,8 @@ static LogicalResult evaluate(StoreOp op, Frame &frame) {
   TensorPtr *instance = findInstance(op, frame);
   if (!instance)
     return failure();
-  *instance = frame.getPtr(op.getValue());
+  frame.rank.write(op.getState(), layerOf(op, frame),
+                   frame.getPtr(op.getValue()));
   return success();
 }
 
@@ -58,7 +73,8 @@ static LogicalResult evaluate(AccumulateOp op, Frame &frame) {
                           frame.getReading(op.getValue()));
   roundTo(sum, cast<RankedTensorType>(op.getValue().getType()).getElementType(),
           frame.rank.program.reading);
-  *instance = std::make_shared<const Tensor>(std::move(sum));
+  frame.rank.write(op.getState(), layerOf(op, frame),
+                   std::make_shared<const Tensor>(std::move(sum)));
   return success();
 }
 
@@ -66,9 +82,8 @@ static LogicalResult evaluate(ZeroOp op, Frame &frame) {
   StateOp state = frame.rank.program.states.lookup(op.getState());
   auto zero =
       std::make_shared<const Tensor>(Tensor::zeros(state.getTensorType()));
-  for (TensorPtr &instance :
-       frame.rank.states.find(op.getState().str())->second)
-    instance = zero;
+  for (int64_t layer = 0; layer < state.getCount(); ++layer)
+    frame.rank.write(op.getState(), layer, zero);
   return success();
 }
 

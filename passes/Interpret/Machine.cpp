@@ -178,6 +178,8 @@ FailureOr<Machine> Machine::create(ModuleOp module, MachineOptions options) {
                            state->getAttr(dist::kGlobalTypeName), perRank)))
       return failure();
     program.states[state.getSymName()] = state;
+    program.sharing[Program::ownerOfBytes(state)].push_back(
+        state.getSymName().str());
     parts->states.push_back(state);
   }
   for (func::FuncOp function : module.getOps<func::FuncOp>()) {

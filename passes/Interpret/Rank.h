@@ -32,6 +32,12 @@ struct Program {
   int64_t numRanks = 1;
   llvm::StringMap<mlir::func::FuncOp> functions;
   llvm::StringMap<transformer::StateOp> states;
+  /// The states that use the same bytes, by the state whose bytes they are.
+  llvm::StringMap<llvm::SmallVector<std::string, 2>> sharing;
+
+  static llvm::StringRef ownerOfBytes(transformer::StateOp state) {
+    return state.getStorage().value_or(state.getSymName());
+  }
 };
 
 /// One rank: its part of the states, and what it ran into.
@@ -44,6 +50,8 @@ public:
   mlir::FailureOr<llvm::SmallVector<Datum>>
   call(mlir::func::FuncOp function, llvm::ArrayRef<Datum> arguments,
        Exchange &exchange);
+  /// Gives an instance of a state a value. Who shares its bytes has none then.
+  void write(llvm::StringRef state, size_t layer, TensorPtr value);
 
   const Program &program;
   const int64_t number;

@@ -65,6 +65,9 @@ func.func @accumulate(%d: tensor<2xf32>) {
 func.func @finish() {
   %g = transformer.load @w.sum : tensor<2xf32>
   transformer.store %g to @w.gradient : tensor<2xf32>
+  return
+}
+func.func @begin() {
   transformer.zero @w.sum
   return
 }
@@ -80,7 +83,20 @@ TEST_F(StepTest, StatesKeepTheirValues) {
   ASSERT_TRUE(succeeded(machine.run("accumulate", inputs)));
   ASSERT_TRUE(succeeded(machine.run("finish", {})));
   expectNear(machine.getState("w.gradient", 0)->floats, {2, 4});
+  ASSERT_TRUE(succeeded(machine.run("begin", {})));
   expectNear(machine.getState("w.sum", 0)->floats, {0, 0});
+}
+
+TEST_F(StepTest, StatesOfTheSameBytesLoseTheirValues) {
+  Machine machine = makeMachine(parse(kStates));
+  Inputs inputs = {{"argument 0", {floats({2}, {1, 2})}}};
+  ASSERT_TRUE(succeeded(machine.run("accumulate", inputs)));
+  ASSERT_TRUE(succeeded(machine.run("finish", {})));
+  EXPECT_TRUE(failed(machine.run("accumulate", inputs)));
+  EXPECT_THAT(messages, HasSubstr("reads @\"w.sum\", which has not been given "
+                                  "a value, or lost it"));
+  ASSERT_TRUE(succeeded(machine.run("begin", {})));
+  EXPECT_TRUE(failed(machine.run("early", {})));
 }
 
 TEST_F(StepTest, StateWithoutAValueIsRefused) {
