@@ -10,6 +10,8 @@
 #include "mlir/IR/Verifier.h"
 #include "mlir/Pass/PassManager.h"
 
+#include <fmt/format.h>
+
 using namespace mlir;
 using namespace heddle;
 using namespace heddle::mutate;
@@ -19,6 +21,8 @@ namespace {
 constexpr double kTolerance = 1e-9;
 /// Two steps: what one leaves undone, the next one meets.
 constexpr int kSteps = 2;
+/// Random late orders that an order is tried in.
+constexpr int kOrders = 8;
 
 /// Keeps the first error in place of printing it.
 class FirstError {
@@ -52,7 +56,7 @@ Verdict Checks::judge(const Subject &subject, Phase phase, ModuleOp mutant,
     if (failed(verify(mutant)))
       verdict = {"verifiers of ops", error.text};
     else
-      verdict = phase <= Phase::Collectives
+      verdict = phase <= Phase::Overlap
                     ? judgeTensors(subject, phase, mutant)
                     : judgeProgram(subject, phase, mutant, fault);
     if (verdict.why.empty())
@@ -91,9 +95,11 @@ Verdict Checks::judgeProgram(const Subject &subject, Phase phase,
     return {"lowering-verify-order", ""};
   if (!runPass(mutant, createVerifyArenasPass()))
     return {"lowering-verify-arenas", ""};
-  Verdict verdict = runProgram(subject, mutant);
+  Verdict verdict = runProgram(subject, mutant, fault.proven);
   if (verdict.by.empty() && fault.proven)
-    return {"", "all work is still ordered, no byte read as another buffer's",
+    return {"",
+            "all work is still ordered, no byte read as another buffer's, and "
+            "every order leaves the same bits",
             true};
   return verdict;
 }
@@ -104,15 +110,20 @@ std::string Checks::expectedOf(const Subject &subject, std::string &error) {
     return file;
   std::string name = "right" + std::to_string(expected.size());
   Built built(folder, name);
-  if (failed(built.build(*subject.copyAfter(Phase::Memory), error)))
+  OwningOpRef<ModuleOp> right = subject.copyAfter(Phase::Memory);
+  FirstError first(right->getContext());
+  if (failed(built.build(*right, error))) {
+    error += ": " + first.text;
     return "";
+  }
   Answer answer = built.run(kSteps, {"write", folder / (name + ".values")});
   if (answer.code != 0)
     return error = answer.text, "";
   return file = folder / (name + ".values");
 }
 
-Verdict Checks::runProgram(const Subject &subject, ModuleOp mutant) {
+Verdict Checks::runProgram(const Subject &subject, ModuleOp mutant,
+                           bool inAnyOrder) {
   std::string error, right = expectedOf(subject, error);
   if (right.empty())
     llvm::report_fatal_error(llvm::Twine("the right program of ") +
@@ -125,5 +136,10 @@ Verdict Checks::runProgram(const Subject &subject, ModuleOp mutant) {
     return {"emitted program: values", "differs by " + answer.text};
   if (answer.code != 0)
     return {"emitted program: runtime", answer.text};
+  if (!inAnyOrder)
+    return {};
+  answer = built.run(kSteps, {"late", right, std::to_string(kOrders)});
+  if (answer.code != 0 || answer.text != fmt::format("0 of {}", kOrders))
+    return {"emitted program: late orders", answer.text + " differ in a bit"};
   return {};
 }

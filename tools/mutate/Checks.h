@@ -34,7 +34,10 @@ private:
                        mlir::ModuleOp mutant);
   Verdict judgeProgram(const Subject &subject, Phase phase,
                        mlir::ModuleOp mutant, const Fault &fault);
-  Verdict runProgram(const Subject &subject, mlir::ModuleOp mutant);
+  /// `inAnyOrder`: in random late orders too, which then have to leave the same
+  /// bits.
+  Verdict runProgram(const Subject &subject, mlir::ModuleOp mutant,
+                     bool inAnyOrder);
 
   Folder folder;
   std::map<const Subject *, std::string> expected;

@@ -12,20 +12,10 @@ using namespace heddle::mutate;
 
 namespace {
 
-std::string describe(Operation *op) {
-  std::string text;
-  llvm::raw_string_ostream os(text);
-  if (auto function = op->getParentOfType<func::FuncOp>())
-    os << "@" << function.getSymName() << ": ";
-  os << op->getName().stripDialect();
-  if (auto axes = op->getAttrOfType<ArrayAttr>("axes"))
-    os << " over " << axes;
-  if (auto name = dyn_cast<NameLoc>(op->getLoc()))
-    os << " (" << name.getName().getValue() << ")";
-  return text;
-}
-
 constexpr const char *kShift = "a softmax's maximum only shifts exponents";
+constexpr const char *kBegins =
+    "a mask depends on where a part begins, and what is padding is zero";
+constexpr const char *kNoPadding = "no rank stores padding";
 constexpr const char *kZero = "what is shared is zero";
 
 bool isCollective(Operation *op) {
@@ -43,7 +33,8 @@ bool isMaximum(Operation *op) {
 /// gives the same loss and gradient, as long as nothing overflows.
 bool onlyShifts(Value value) {
   return llvm::all_of(value.getUses(), [](OpOperand &use) {
-    return use.getOperandNumber() == 1 &&
+    unsigned number = isa<transformer::TokenLossOp>(use.getOwner()) ? 0 : 1;
+    return use.getOperandNumber() == number &&
            isa<transformer::RowSumExpOp, transformer::TokenLossOp,
                transformer::LossGradOp>(use.getOwner());
   });
@@ -97,13 +88,23 @@ private:
           [op] { duplicate(op); });
     }
     if (auto reduce = dyn_cast<dist::AllReduceOp>(op))
-      add("exchange sum and maximum", op, one, [reduce]() mutable {
-        bool sums = reduce.getReduction() == dist::Reduction::Sum;
-        reduce.setReduction(sums ? dist::Reduction::Max : dist::Reduction::Sum);
-      });
+      exchangeReduction(reduce, one);
+    if (auto reduce = dyn_cast<dist::ReduceScatterOp>(op))
+      exchangeReduction(reduce, one);
     if (isa<FloatType>(getElementTypeOrSelf(op->getResult(0))))
       findScale(op, mesh, axes);
     findAxes(op, mesh, axes);
+  }
+
+  template <class Op>
+  void exchangeReduction(Op reduce, const char *one) {
+    bool shifts = isMaximum(reduce) && onlyShifts(reduce.getResult());
+    add("exchange sum and maximum", reduce, shifts ? kShift : one,
+        [reduce]() mutable {
+          bool sums = reduce.getReduction() == dist::Reduction::Sum;
+          reduce.setReduction(sums ? dist::Reduction::Max
+                                   : dist::Reduction::Sum);
+        });
   }
 
   void findScale(Operation *op, dist::MeshAttr mesh, ArrayAttr axes) {
@@ -190,26 +191,41 @@ private:
       return dist::ShardAttr::get(op->getContext(), mesh, axes, extent);
     };
     bool shifts = isa<transformer::RowMaxOp>(op);
-    add("cut a shard's extent", op, shifts ? kShift : "",
+    bool begins = isa<transformer::DropoutOp>(op);
+    add("cut a shard's extent", op,
+        shifts   ? kShift
+        : begins ? kBegins
+                 : "",
         set(make(shard.getAxes(), shard.getExtent() - 1)));
     bool looksUp = isa<transformer::EmbeddingOp, transformer::EmbeddingGradOp,
                        transformer::PickOp>(op);
     add("exceed a shard's extent", op,
-        shard.getExtent() % ranks == 0 ? "no rank stores padding"
+        shard.getExtent() % ranks == 0 ? kNoPadding
+        : begins                       ? kBegins
         : looksUp                      ? "no token lies behind the vocabulary"
         : shifts                       ? kShift
                                        : "",
         set(make(shard.getAxes(), shard.getExtent() + 1)));
-    Builder builder(op->getContext());
-    auto dp = builder.getArrayAttr(builder.getStringAttr("dp"));
-    add("retarget a shard", op,
-        shifts                                     ? kShift
-        : ranks == 1 && mesh.getGroupSize(dp) == 1 ? "both groups have one rank"
-                                                   : "",
-        set(make(dp, shard.getExtent())));
+    // What only leaves padding out, of a group that is not larger.
+    bool leavesNone =
+        isa<transformer::RowSumExpOp>(op) && shard.getExtent() % ranks == 0;
+    for (Attribute axis : mesh.getNames()) {
+      auto other = ArrayAttr::get(op->getContext(), {axis});
+      if (other == shard.getAxes())
+        continue;
+      add("retarget a shard", op,
+          shifts ? kShift
+          : ranks == 1 && mesh.getGroupSize(other) == 1
+              ? "both groups have one rank"
+          : leavesNone && mesh.getGroupSize(other) <= ranks ? kNoPadding
+                                                            : "",
+          set(make(other, shard.getExtent())),
+          " to " + cast<StringAttr>(axis).str());
+    }
     add("drop a shard", op,
         shifts       ? kShift
         : ranks == 1 ? "the group has one rank"
+        : leavesNone ? kNoPadding
                      : "",
         set({}));
   }

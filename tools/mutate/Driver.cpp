@@ -18,6 +18,7 @@
 #include "runtime/train/Rank.h"
 #include "runtime/train/States.h"
 
+#include "heddle/Runtime/Random.h"
 #include "heddle/Support/Files.h"
 
 #include <fmt/format.h>
@@ -39,24 +40,43 @@ using Blocks = std::vector<std::vector<float>>;
   if (heddle_rt_status status = (call))                                        \
   return status
 
+/// What decides which elements this step drops: of layer -1 outside of layers.
+uint64_t seedOf(int64_t layer) { return random::dropoutSeed(1, 1, layer); }
+
+/// Of token `i` of the step. Ranks and micro-batches have different numbers of
+/// labels that count.
+int64_t valueAt(const std::string &name, int64_t i,
+                const runtime::Tables &tables) {
+  const int64_t token = i * 7 % tables.vocabularySize;
+  if (name == "tokens")
+    return token;
+  if (name == "labels")
+    return i < 4 || i % 5 == 1 ? -100 : (token + 7) % tables.vocabularySize;
+  if (name == "positions")
+    return i % tables.sequenceLength;
+  return name == "token_numbers" ? i : 0;
+}
+
 heddle_rt_status setInputs(Rank &rank) {
   for (const auto &[name, input] : rank.tables.inputs) {
+    if (name == "dropout_seed" || name == "layer_dropout_seeds") {
+      std::vector<uint64_t> seeds;
+      if (name == "dropout_seed")
+        seeds.push_back(seedOf(-1));
+      else
+        for (int64_t i = 0; i < elementsOf(input.layout.local); ++i)
+          seeds.push_back(seedOf(i));
+      TRY(rank.upload(input, seeds.data(), int64_t(seeds.size()) * 8));
+      continue;
+    }
     if (input.layout.shape.empty()) {
       const float one = name == "learning_rate" ? 0.5f : 1.0f;
       TRY(rank.upload(input, &one, sizeof one));
       continue;
     }
-    const int64_t length = rank.tables.sequenceLength;
     std::vector<int32_t> whole(size_t(elementsOf(input.layout.shape)));
-    for (size_t i = 0; i < whole.size(); ++i) {
-      const int64_t place = int64_t(i) % length;
-      const int64_t token = int64_t(i) * 7 % rank.tables.vocabularySize;
-      whole[i] =
-          int32_t(name == "tokens"   ? token
-                  : name == "labels" ? (token + 7) % rank.tables.vocabularySize
-                  : name == "positions" ? place
-                                        : 0);
-    }
+    for (size_t i = 0; i < whole.size(); ++i)
+      whole[i] = int32_t(valueAt(name, int64_t(i), rank.tables));
     const Extents extents(rank.tables.mesh, rank.rank, input.layout,
                           {input.layout.shape, {}});
     std::vector<int32_t> block(size_t(extents.blockElements()),

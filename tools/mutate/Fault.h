@@ -26,12 +26,24 @@ struct Fault {
   bool proven = false;
 };
 
+/// The function, the op and what it works on, as `Fault::where`.
+std::string describe(mlir::Operation *op);
+
 /// All faults that can be planted into a module after Sharding: wrong layouts
 /// and missing reshards.
 std::vector<Fault> findLayoutFaults(mlir::ModuleOp module);
 
 /// After Collectives: collectives and shards of one rank's tensors.
 std::vector<Fault> findCollectiveFaults(mlir::ModuleOp module);
+
+/// After Overlap: buckets of reductions.
+std::vector<Fault> findBucketFaults(mlir::ModuleOp module);
+
+/// After Collectives: what decides which elements are dropped.
+std::vector<Fault> findDropoutFaults(mlir::ModuleOp module);
+
+/// After Lowering: slots of what is gathered ahead, groups, runs.
+std::vector<Fault> findSlotFaults(mlir::ModuleOp module);
 
 /// After Lowering: queued collectives, products, events. With `placed`, after
 /// Memory: places in arenas too.

@@ -101,17 +101,28 @@ private:
     dist::LayoutAttr layout = type ? dist::getLayout(type) : nullptr;
     if (!layout)
       return;
-    for (StringRef axis :
-         layout.getMesh().getNames().getAsValueRange<StringAttr>()) {
-      dist::LayoutAttr other = exchange(layout, "dp", axis);
-      if (axis == "dp" || other == layout || !fits(other, type))
-        continue;
-      faults.push_back({"swap axes of a state's layout",
-                        state.getSymName().str() + ": " + other.getShortForm(),
-                        [state, type, other]() mutable {
-                          state.setType(withLayout(type, other));
-                        }});
-    }
+    auto names = llvm::to_vector(
+        layout.getMesh().getNames().getAsValueRange<StringAttr>());
+    for (auto [i, a] : llvm::enumerate(names))
+      for (StringRef b : ArrayRef(names).drop_front(i + 1)) {
+        dist::LayoutAttr other = exchange(layout, a, b);
+        if (other != layout && fits(other, type))
+          addState(state, type, other);
+      }
+    // As if each rank kept all.
+    if (!layout.getRuns().empty())
+      addState(state, type,
+               layout.withRuns(ArrayAttr::get(state.getContext(), {})),
+               "keep a state whole");
+  }
+
+  void addState(transformer::StateOp state, Type type, dist::LayoutAttr other,
+                const char *kind = "swap axes of a state's layout") {
+    faults.push_back({kind,
+                      state.getSymName().str() + ": " + other.getShortForm(),
+                      [state, type, other]() mutable {
+                        state.setType(withLayout(type, other));
+                      }});
   }
 
   static bool isOne(dist::LayoutAttr layout) {

@@ -17,20 +17,6 @@ bool isCollective(Operation *op) {
              rt::AllToAllOp, rt::PermuteOp>(op);
 }
 
-std::string describe(Operation *op) {
-  std::string text;
-  llvm::raw_string_ostream os(text);
-  if (auto function = op->getParentOfType<rt::FuncOp>())
-    os << "@" << function.getSymName() << ": ";
-  os << op->getName().stripDialect();
-  for (const char *key : {"label", "event", "name"})
-    if (auto what = op->getAttrOfType<StringAttr>(key))
-      os << " '" << what.getValue() << "'";
-  if (auto axes = op->getAttrOfType<ArrayAttr>("axes"))
-    os << " over " << axes;
-  return text;
-}
-
 /// The buffer that a value is a part of; null for an argument.
 rt::BufferOp bufferOf(Value value) {
   while (auto view = value.getDefiningOp<rt::ViewOp>())
@@ -94,8 +80,11 @@ private:
                  to = bufferOf(op->getOperand(1));
     // A function's own buffers are no part of what it is given.
     bool apart = from && to ? from.getName() != to.getName() : !from != !to;
+    // The runtime refuses all other ways for the two to overlap.
+    bool ownPart = isa<rt::AllGatherOp>(op) && !apart && from && to;
     add("duplicate a collective", op,
         isMaximum(op) ? "the maximum of equal values is that value"
+        : ownPart     ? "each rank's part is again what it gave"
         : apart       ? "the second one reads the same and writes the same"
                       : one,
         [op] {
@@ -113,13 +102,20 @@ private:
             [op, other] { op->setAttr("axes", other); }, false,
             " to " + std::to_string(program.getGroupSize(other)) + " ranks");
     if (auto reduce = dyn_cast<rt::AllReduceOp>(op))
-      // The only maximum is the loss's, equal on all ranks either way.
-      add("exchange sum and maximum", op,
-          isMaximum(op) ? "a softmax's maximum only shifts exponents" : one,
-          [reduce]() mutable {
-            bool sums = reduce.getReduction() == rt::Reduction::sum;
-            reduce.setReduction(sums ? rt::Reduction::max : rt::Reduction::sum);
-          });
+      exchangeReduction(reduce, one);
+    if (auto reduce = dyn_cast<rt::ReduceScatterOp>(op))
+      exchangeReduction(reduce, one);
+  }
+
+  template <class Op>
+  void exchangeReduction(Op reduce, const char *one) {
+    // The only maximum is the loss's, equal on all ranks either way.
+    add("exchange sum and maximum", reduce,
+        isMaximum(reduce) ? "a softmax's maximum only shifts exponents" : one,
+        [reduce]() mutable {
+          bool sums = reduce.getReduction() == rt::Reduction::sum;
+          reduce.setReduction(sums ? rt::Reduction::max : rt::Reduction::sum);
+        });
   }
 
   void findScale(rt::GemmOp gemm) {

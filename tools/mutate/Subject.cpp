@@ -21,12 +21,20 @@ struct Description {
   const char *name;
   int64_t dp, tp, microBatches;
   const char *config;
-  const char *sequences = ""; ///< members of the plan
+  const char *members = ""; ///< more members of the plan
+  DropoutRates dropout = {};
 };
 
 // Between them: KV heads fewer than tp, sizes that tp does not divide, tied and
 // untied embeddings, biases, LayerNorm, one micro-batch and several, sequences
-// whole and cut over tp.
+// whole and cut over tp; storage cut over all of dp and over part of it,
+// gathered ahead by one layer and by two, gradients reduced in buckets while
+// backward runs; dropout.
+constexpr const char *kThreeLayers = R"({"model_type": "llama",
+      "hidden_size": 12, "intermediate_size": 20, "num_hidden_layers": 3,
+      "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 4,
+      "vocab_size": 24, "hidden_act": "silu", "max_position_embeddings": 64,
+      "rms_norm_eps": 1e-5, "tie_word_embeddings": false})";
 constexpr Description kSubjects[] = {
     {"llama dp 2 tp 4", 2, 4, 2, R"({"model_type": "llama", "hidden_size": 16,
       "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 8,
@@ -58,31 +66,76 @@ constexpr Description kSubjects[] = {
       "n_positions": 32, "vocab_size": 51, "activation_function": "gelu_new",
       "layer_norm_epsilon": 1e-5})",
      R"(, "sequence_parallel": true, "save_gathered": true)"},
+    {"qwen2 ragged zero 1 dp 2 tp 2, overlap", 2, 2, 2,
+     R"({"model_type": "qwen2",
+      "hidden_size": 14, "intermediate_size": 21, "num_hidden_layers": 2,
+      "num_attention_heads": 7, "num_key_value_heads": 1, "vocab_size": 41,
+      "hidden_act": "silu", "max_position_embeddings": 64,
+      "rms_norm_eps": 1e-6, "tie_word_embeddings": true})",
+     R"(, "zero": {"stage": 1}, "buckets": {"gradient_bytes": 1024},
+      "overlap": {"memory_bytes": 1048576})"},
+    {"llama dp 2 tp 2, overlap", 2, 2, 2, kThreeLayers,
+     R"(, "buckets": {"gradient_bytes": 1024},
+      "overlap": {"memory_bytes": 1048576})"},
+    {"llama zero 2 dp 2 tp 2, reduced every micro-batch", 2, 2, 2, kThreeLayers,
+     R"(, "zero": {"stage": 2, "reduce": "every_micro_batch"},
+      "buckets": {"gradient_bytes": 2048},
+      "overlap": {"memory_bytes": 1048576})"},
+    {"llama zero 3 dp 2 tp 2, one layer ahead", 2, 2, 2, kThreeLayers,
+     R"(, "zero": {"stage": 3, "gather": "every_pass", "prefetch": 1,
+        "reduce": "every_micro_batch"},
+      "overlap": {"memory_bytes": 1048576})"},
+    {"llama zero 3 dp 4 tp 1, two layers ahead", 4, 1, 2, kThreeLayers,
+     R"(, "zero": {"stage": 3, "gather": "every_pass", "prefetch": 2},
+      "buckets": {"gradient_bytes": 2048},
+      "overlap": {"memory_bytes": 1048576})"},
+    {"llama hsdp dp 4 in groups of 2", 4, 1, 2, kThreeLayers,
+     R"(, "zero": {"stage": 3, "shard_group": 2, "gather": "every_pass",
+        "prefetch": 1},
+      "overlap": {"memory_bytes": 1048576})"},
+    {"qwen3 zero 3 dp 2 tp 2, sequences cut, gathered every micro-batch", 2, 2,
+     2, R"({"model_type": "qwen3",
+      "hidden_size": 12, "intermediate_size": 20, "num_hidden_layers": 2,
+      "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 6,
+      "vocab_size": 48, "hidden_act": "silu", "max_position_embeddings": 64,
+      "rms_norm_eps": 1e-6, "tie_word_embeddings": false})",
+     R"(, "sequence_parallel": true,
+      "zero": {"stage": 3, "gather": "every_micro_batch"},
+      "overlap": {"memory_bytes": 1048576})"},
+    {"gpt2 zero 1 dp 2 tp 2, sequences cut, dropout",
+     2,
+     2,
+     2,
+     R"({"model_type": "gpt2", "n_embd": 16, "n_layer": 2, "n_head": 4,
+      "n_positions": 32, "vocab_size": 51, "activation_function": "gelu_new",
+      "layer_norm_epsilon": 1e-5})",
+     R"(, "sequence_parallel": true, "zero": {"stage": 1})",
+     {.attention = 0.25, .residual = 0.25, .embedding = 0.25}},
 };
 
 constexpr int64_t kSequences = 4, kLength = 6; // of a micro-batch, over all dp
 
 Result<Plan> planOf(const ModelConfig &model, int64_t dp, int64_t tp,
-                    int64_t microBatches, const char *sequences) {
+                    int64_t microBatches, const char *members) {
   auto document = Document::parse(
       fmt::format(R"({{"version": 1, "mesh": [["pp", 1], ["dp", {}], ["cp", 1],
         ["tp", {}]], "micro_batch": {}, "micro_batches": {},
         "tensor": "megatron"{}}})",
-                  dp, tp, kSequences / dp, microBatches, sequences),
+                  dp, tp, kSequences / dp, microBatches, members),
       "plan.json", Document::Syntax::Json);
   if (!document)
     return document.error();
   return readPlan(*document, &model);
 }
 
-Result<ModelConfig> modelOf(const char *config) {
+Result<ModelConfig> modelOf(const Description &what) {
   auto document =
-      Document::parse(config, "config.json", Document::Syntax::Json);
+      Document::parse(what.config, "config.json", Document::Syntax::Json);
   if (!document)
     return document.error();
   Result<ModelConfig> model = readModelConfig(*document);
   if (model)
-    model->dropout = {};
+    model->dropout = what.dropout;
   return model;
 }
 
@@ -90,12 +143,14 @@ Result<ModelConfig> modelOf(const char *config) {
 
 unsigned Subject::count() { return std::size(kSubjects); }
 
+const char *Subject::nameOf(unsigned index) { return kSubjects[index].name; }
+
 std::unique_ptr<Subject> Subject::create(MLIRContext &context, unsigned index,
                                          std::string &error) {
   const Description &what = kSubjects[index];
   auto subject = std::make_unique<Subject>();
   subject->title = what.name;
-  Result<ModelConfig> model = modelOf(what.config);
+  Result<ModelConfig> model = modelOf(what);
   if (!model)
     return error = model.message(), nullptr;
   subject->model = std::move(*model);
@@ -103,8 +158,8 @@ std::unique_ptr<Subject> Subject::create(MLIRContext &context, unsigned index,
   subject->train.globalBatch = kSequences * what.microBatches;
   // An update in proportion to the gradient: Adam hides constant factors.
   subject->train.optimizer.kind = OptimizerKind::Sgd;
-  Result<Plan> plan = planOf(subject->model, what.dp, what.tp,
-                             what.microBatches, what.sequences);
+  Result<Plan> plan =
+      planOf(subject->model, what.dp, what.tp, what.microBatches, what.members);
   Result<Plan> one = planOf(subject->model, 1, 1, what.microBatches, "");
   if (!plan || !one)
     return error = (plan ? one : plan).message(), nullptr;

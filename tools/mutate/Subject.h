@@ -18,6 +18,7 @@ public:
   static std::unique_ptr<Subject> create(mlir::MLIRContext &context,
                                          unsigned index, std::string &error);
   static unsigned count();
+  static const char *nameOf(unsigned index);
 
   /// A copy of the module after `phase`, Sharding to Memory.
   mlir::OwningOpRef<mlir::ModuleOp> copyAfter(Phase phase) const;

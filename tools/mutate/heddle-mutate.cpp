@@ -1,6 +1,9 @@
 //===- heddle-mutate.cpp - Plants faults and says which check finds them --===//
 //
-//   heddle-mutate [--seed N] [--count N] [--verbose]
+//   heddle-mutate [--seed N] [--count N] [--subject TEXT] [--phase TEXT]
+//   [--verbose]
+//
+// Of the subjects and phases only those whose names contain TEXT.
 //
 // Exit code 0: each mutant was caught or shown equivalent; 1: one was not; 2: a
 // wrong argument.
@@ -29,6 +32,7 @@ struct Options {
   uint64_t seed = 1;
   unsigned count = 100;
   bool verbose = false;
+  std::string subject, phase;
 };
 
 bool parse(int argc, char **argv, Options &options) {
@@ -42,6 +46,10 @@ bool parse(int argc, char **argv, Options &options) {
     else if (word == "--count" && i + 1 < argc &&
              !StringRef(argv[i + 1]).getAsInteger(10, options.count))
       ++i;
+    else if (word == "--subject" && i + 1 < argc)
+      options.subject = argv[++i];
+    else if (word == "--phase" && i + 1 < argc)
+      options.phase = argv[++i];
     else
       return false;
   }
@@ -49,23 +57,46 @@ bool parse(int argc, char **argv, Options &options) {
 }
 
 constexpr Phase kMutated[] = {Phase::Sharding, Phase::Collectives,
-                              Phase::Lowering, Phase::Memory};
+                              Phase::Overlap, Phase::Lowering, Phase::Memory};
+
+std::vector<Fault> join(std::vector<Fault> faults, std::vector<Fault> more) {
+  faults.insert(faults.end(), std::make_move_iterator(more.begin()),
+                std::make_move_iterator(more.end()));
+  return faults;
+}
 
 std::vector<Fault> findFaults(Phase phase, ModuleOp module) {
   switch (phase) {
   case Phase::Sharding:
     return findLayoutFaults(module);
   case Phase::Collectives:
-    return findCollectiveFaults(module);
+    return join(findCollectiveFaults(module), findDropoutFaults(module));
+  case Phase::Overlap:
+    return join(findCollectiveFaults(module), findBucketFaults(module));
   default:
-    return findProgramFaults(module, phase == Phase::Memory);
+    return join(findProgramFaults(module, phase == Phase::Memory),
+                findSlotFaults(module));
   }
 }
 
 class Mutation {
 public:
   explicit Mutation(const Options &options)
-      : options(options), random(options.seed) {}
+      : options(options), random(options.seed) {
+    for (unsigned i = 0; i < Subject::count(); ++i)
+      if (StringRef(Subject::nameOf(i)).contains(options.subject))
+        indices.push_back(i);
+    for (Phase phase : kMutated)
+      if (StringRef(phaseName(phase)).contains(options.phase))
+        phases.push_back(phase);
+  }
+
+  /// What is asked for by a name that nothing has; "" if all is there.
+  std::string missing() const {
+    if (indices.empty())
+      return "--subject " + options.subject;
+    return phases.empty() ? "--phase " + options.phase : "";
+  }
 
   /// Whether all mutants were caught or are right.
   bool run() {
@@ -93,10 +124,10 @@ private:
   /// Draws a subject, a phase, a kind, and a fault of this kind, so that rare
   /// kinds are as likely as frequent ones.
   bool one(unsigned number) {
-    Subject *where = subject(unsigned(random() % Subject::count()));
+    Subject *where = subject(pick(indices));
     if (!where)
       return false;
-    Phase phase = kMutated[random() % std::size(kMutated)];
+    Phase phase = pick(phases);
     OwningOpRef<ModuleOp> mutant = where->copyAfter(phase);
     std::vector<Fault> faults = findFaults(phase, *mutant);
     std::set<std::string> names;
@@ -145,6 +176,8 @@ private:
 
   const Options &options;
   std::mt19937_64 random;
+  std::vector<unsigned> indices;
+  std::vector<Phase> phases;
   MLIRContext context{MLIRContext::Threading::DISABLED};
   std::map<unsigned, std::unique_ptr<Subject>> subjects;
   Checks checks;
@@ -160,8 +193,14 @@ int main(int argc, char **argv) {
   Options options;
   if (!parse(argc, argv, options)) {
     fmt::print(stderr,
-               "usage: heddle-mutate [--seed N] [--count N] [--verbose]\n");
+               "usage: heddle-mutate [--seed N] [--count N] [--subject TEXT] "
+               "[--phase TEXT] [--verbose]\n");
     return 2;
   }
-  return Mutation(options).run() ? 0 : 1;
+  Mutation mutation(options);
+  if (std::string missing = mutation.missing(); !missing.empty()) {
+    fmt::print(stderr, "error: no name contains what {} asks for\n", missing);
+    return 2;
+  }
+  return mutation.run() ? 0 : 1;
 }

@@ -1,0 +1,239 @@
+//===- SlotFaults.cpp - Wrong slots, groups, runs and masks, as rt --------===//
+
+#include "tools/mutate/Fault.h"
+
+#include "dialects/Rt/Rt.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/IR/Builders.h"
+#include "mlir/IR/Matchers.h"
+#include "llvm/ADT/StringSet.h"
+
+using namespace mlir;
+using namespace heddle;
+using namespace heddle::mutate;
+
+namespace {
+
+constexpr const char *kZero = "what is shared is zero";
+
+/// The slot behind `slot`, of `count`.
+Value nextSlot(Value slot, int64_t count) {
+  OpBuilder builder(slot.getContext());
+  builder.setInsertionPointAfterValue(slot);
+  auto constant = [&](int64_t value) {
+    return arith::ConstantIndexOp::create(builder, slot.getLoc(), value);
+  };
+  Value one = constant(1), all = constant(count);
+  Value next = arith::AddIOp::create(builder, slot.getLoc(), slot, one);
+  return arith::RemSIOp::create(builder, slot.getLoc(), next, all);
+}
+
+class SlotFaults {
+public:
+  explicit SlotFaults(rt::ProgramOp program)
+      : program(program), zeros(zeroed()) {}
+
+  std::vector<Fault> find() {
+    program.walk([&](Operation *op) {
+      if (auto record = dyn_cast<rt::RecordOp>(op))
+        findEvent(record, "record another slot's event");
+      else if (auto wait = dyn_cast<rt::WaitOp>(op))
+        findEvent(wait, "wait for another slot");
+      else if (auto buffer = dyn_cast<rt::BufferOp>(op))
+        findSlot(buffer);
+      else if (auto group = dyn_cast<rt::GroupOp>(op))
+        findGroup(group);
+      else if (auto gather = dyn_cast<rt::AllGatherOp>(op))
+        findLayer(gather);
+      else if (auto place = dyn_cast<rt::RankIndexOp>(op))
+        findPlace(place);
+      else if (isa<rt::ZeroOp>(op))
+        add("drop a zero", op, [op] { op->erase(); });
+      else
+        findMask(op);
+    });
+    return std::move(faults);
+  }
+
+private:
+  void add(const char *kind, Operation *op, std::function<void()> plant,
+           bool proven = false, const std::string &how = "",
+           std::string equivalent = "") {
+    faults.push_back({kind, describe(op) + how, std::move(plant),
+                      std::move(equivalent), proven});
+  }
+
+  template <class Op>
+  void findEvent(Op op, const char *kind) {
+    if (op.getSlot() && op.getSlots().value_or(1) > 1)
+      add(
+          kind, op,
+          [op]() mutable {
+            op.getSlotMutable().assign(nextSlot(op.getSlot(), *op.getSlots()));
+          },
+          /*proven=*/true);
+  }
+
+  void findSlot(rt::BufferOp buffer) {
+    for (OpOperand &index : buffer.getIndicesMutable()) {
+      auto slot = index.get().getDefiningOp<arith::RemSIOp>();
+      APInt count;
+      if (slot && matchPattern(slot.getRhs(), m_ConstantInt(&count)) &&
+          count.getSExtValue() > 1)
+        add("use another slot", buffer, [&index, count] {
+          index.set(nextSlot(index.get(), count.getSExtValue()));
+        });
+    }
+  }
+
+  void findGroup(rt::GroupOp group) {
+    add("drop a group", group, [group]() mutable { group.erase(); });
+    for (Operation &op : group.getBody().front()) {
+      if (!isa<rt::WorkOpInterface>(op))
+        continue;
+      bool alone =
+          op.getOperand(0) == op.getOperand(1) &&
+          program.getGroupSize(op.getAttrOfType<ArrayAttr>("axes")) == 1;
+      add(
+          "drop a member of a group", &op, [&op] { op.erase(); }, false, "",
+          alone ? "the group has one rank" : "");
+      add(
+          "take a member out of a group", &op,
+          [&op, group]() mutable { op.moveBefore(group); }, /*proven=*/true);
+    }
+  }
+
+  /// What is gathered is another layer's.
+  void findLayer(rt::AllGatherOp gather) {
+    auto buffer = gather.getInput().getDefiningOp<rt::BufferOp>();
+    if (!buffer || buffer.getIndices().size() != 1)
+      return;
+    APInt number;
+    bool first = matchPattern(buffer.getIndices()[0], m_ConstantInt(&number)) &&
+                 number.isZero();
+    add("gather another layer's parameters", gather,
+        [gather, buffer, first]() mutable {
+          OpBuilder builder(buffer);
+          auto other = cast<rt::BufferOp>(builder.clone(*buffer));
+          builder.setInsertionPoint(other);
+          other.getIndicesMutable().assign(arith::ConstantIndexOp::create(
+              builder, buffer.getLoc(), first ? 1 : 0));
+          gather.getInputMutable().assign(other);
+        });
+  }
+
+  /// Names of buffers that hold nothing but zeros.
+  llvm::StringSet<> zeroed() {
+    llvm::StringSet<> names, others;
+    auto note = [](llvm::StringSet<> &to, Value place) {
+      while (auto view = place.getDefiningOp<rt::ViewOp>())
+        place = view.getSource();
+      if (auto buffer = place.getDefiningOp<rt::BufferOp>())
+        to.insert(buffer.getName());
+    };
+    program.walk([&](Operation *op) {
+      if (auto work = dyn_cast<rt::WorkOpInterface>(op))
+        for (const rt::Access &access : work.getAccesses())
+          if (access.writes)
+            note(isa<rt::ZeroOp>(op) ? names : others, access.buffer);
+      if (auto call = dyn_cast<rt::CallOp>(op))
+        for (Value operand : call.getOperands())
+          note(others, operand);
+    });
+    for (const auto &name : others)
+      names.erase(name.getKey());
+    return names;
+  }
+
+  static bool isMakePartial(Operation *op) {
+    auto launch = dyn_cast<rt::KernelLaunchOp>(op);
+    return launch && launch.getKernel().starts_with("make_partial");
+  }
+
+  /// Whether a place only says which ranks keep a zero.
+  bool placesZero(rt::RankIndexOp place) {
+    return llvm::all_of(place.getResult().getUsers(), [&](Operation *op) {
+      auto read = isMakePartial(op)
+                      ? op->getOperand(1).getDefiningOp<rt::BufferOp>()
+                      : rt::BufferOp();
+      return read && zeros.contains(read.getName());
+    });
+  }
+
+  void findPlace(rt::RankIndexOp place) {
+    bool unused = place.getResult().use_empty(), ofZero = placesZero(place);
+    for (auto axis : program.getMesh().getAsRange<rt::AxisAttr>()) {
+      auto other = Builder(place.getContext()).getStrArrayAttr(axis.getName());
+      if (other == place.getAxes())
+        continue;
+      bool same = program.getGroupSize(place.getAxes()) == 1 &&
+                  program.getGroupSize(other) == 1;
+      add(
+          "stand in another group", place,
+          [place, other]() mutable { place.setAxesAttr(other); }, false,
+          " in place of " + axis.getName().str(),
+          unused   ? "nothing reads the value"
+          : same   ? "both groups have one rank"
+          : ofZero ? kZero
+                   : "");
+    }
+    bool asksForFirst =
+        llvm::all_of(place.getResult().getUsers(), isMakePartial);
+    add(
+        "misplace a run", place,
+        [place]() mutable { place.setStep(place.getStep() * 2); }, false, "",
+        program.getGroupSize(place.getAxes()) == 1 ? "the group has one rank"
+        : unused                                   ? "nothing reads the value"
+        : asksForFirst ? "only whether it is zero counts"
+                       : "");
+  }
+
+  void findMask(Operation *op) {
+    if (auto random = dyn_cast<rt::RandomOp>(op))
+      add("drop out as at another place", op,
+          [random]() mutable { random.setSite((random.getSite() + 1) % 4); });
+    if (auto attention = dyn_cast<rt::AttentionOp>(op))
+      findAttention(attention);
+    if (auto gradient = dyn_cast<rt::AttentionGradOp>(op))
+      findAttention(gradient);
+  }
+
+  template <class Op>
+  void findAttention(Op op) {
+    FloatAttr rate = op.getDropoutAttr();
+    if (!rate)
+      return;
+    add("change a dropout's rate", op, [op, rate]() mutable {
+      op.setDropoutAttr(
+          FloatAttr::get(rate.getType(), rate.getValueAsDouble() / 2));
+    });
+    add("take other numbers for tokens'", op, [op]() mutable {
+      op.getTokenNumbersMutable().assign(op.getQueryPositions());
+    });
+    if (op.getFirstGroup() != op.getFirstHead())
+      add(
+          "exchange the numbers of groups and heads", op,
+          [op]() mutable {
+            Value group = op.getFirstGroup();
+            op.getFirstGroupMutable().assign(op.getFirstHead());
+            op.getFirstHeadMutable().assign(group);
+          },
+          false, "",
+          op.getGroupHeads().value_or(0) == 1
+              ? "with one head in a group only the sum of both counts"
+              : "");
+  }
+
+  rt::ProgramOp program;
+  llvm::StringSet<> zeros; ///< buffers of zeros
+  std::vector<Fault> faults;
+};
+
+} // namespace
+
+std::vector<Fault> mutate::findSlotFaults(ModuleOp module) {
+  for (auto program : module.getOps<rt::ProgramOp>())
+    return SlotFaults(program).find();
+  return {};
+}
