@@ -217,7 +217,9 @@ Value StepLowering::slotOf(const Prefetch &prefetch, Value index) {
 LogicalResult StepLowering::gatherFor(const Prefetch &prefetch, Value index) {
   Value slot = slotOf(prefetch, index);
   // What computed with these rows before has to be done with them.
-  order("slot_free", kCompute, kComm);
+  if (computeAhead)
+    order("slot_free", kCompute, kComm);
+  computeAhead = false;
   SmallVector<std::pair<Value, Value>> places;
   for (auto [number, gather] : llvm::enumerate(prefetch.gathers)) {
     dist::AllGatherOp op = gather;
@@ -255,6 +257,7 @@ LogicalResult StepLowering::beginIteration(LoopOp loop,
   ahead.insert(prefetch.gathers.begin(), prefetch.gathers.end());
   if (!gathersNext)
     return success();
+  computeAhead = true; // the iteration before
   Value depth =
       arith::ConstantIndexOp::create(builder(), location, prefetch.depth);
   Value next =

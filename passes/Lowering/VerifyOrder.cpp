@@ -224,7 +224,7 @@ LogicalResult OrderChecker::finish() {
   }
   for (auto [op, orders] : waits)
     if (!orders)
-      op->emitWarning()
+      op->emitRemark()
           << "waits for event '" << cast<rt::WaitOp>(op).getEvent()
           << "', which orders nothing that is not ordered already";
   return success(ok);

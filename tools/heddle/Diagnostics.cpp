@@ -19,6 +19,8 @@ static std::string describe(mlir::Diagnostic &diagnostic) {
 
 Compiler::Compiler() : context(mlir::MLIRContext::Threading::DISABLED) {
   context.getDiagEngine().registerHandler([this](mlir::Diagnostic &given) {
+    if (given.getSeverity() == mlir::DiagnosticSeverity::Remark)
+      return mlir::success(); // for who works on the compiler
     std::string message = describe(given);
     if (given.getSeverity() != mlir::DiagnosticSeverity::Error) {
       warn(message);

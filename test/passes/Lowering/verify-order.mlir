@@ -143,7 +143,7 @@ rt.program @redundant mesh [] arenas [#rt.arena<"a", 1024>] streams [#rt.stream<
   rt.func @step() {
     rt.record "start" on "compute"
     rt.wait "start" on "copy"
-    // expected-warning @below {{waits for event 'start', which orders nothing that is not ordered already}}
+    // expected-remark @below {{waits for event 'start', which orders nothing that is not ordered already}}
     rt.wait "start" on "copy"
   }
 }
