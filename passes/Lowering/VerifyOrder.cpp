@@ -224,9 +224,8 @@ LogicalResult OrderChecker::finish() {
   }
   for (auto [op, orders] : waits)
     if (!orders)
-      op->emitRemark()
-          << "waits for event '" << cast<rt::WaitOp>(op).getEvent()
-          << "', which orders nothing that is not ordered already";
+      op->emitRemark() << "waits for event '" << cast<rt::WaitOp>(op).getEvent()
+                       << "', which orders nothing that is not ordered already";
   return success(ok);
 }
 
