@@ -47,11 +47,16 @@ static rt::BufType bufferType(RankedTensorType type) {
   return rt::BufType::get(type.getShape(), type.getElementType());
 }
 
+std::string BlockLowering::uniqueName(StringRef name) {
+  std::string unique = name.str();
+  for (unsigned number = 2; !names.insert(unique).second; ++number)
+    unique = name.str() + "." + std::to_string(number);
+  return unique;
+}
+
 Value BlockLowering::makeBuffer(StringRef name, StringRef reason,
                                 RankedTensorType type, StringRef memoryClass) {
-  std::string full = scope + "." + name.str();
-  if (unsigned number = bufferNames[full]++)
-    full += "." + std::to_string(number + 1);
+  std::string full = uniqueName(scope + "." + name.str());
   auto buffer = rt::BufferOp::create(
       builder, builder.getUnknownLoc(), bufferType(type),
       builder.getStringAttr(full), builder.getStringAttr(reason),

@@ -10,6 +10,8 @@ using namespace heddle::transformer;
 LogicalResult StepLowering::lowerBucket(dist::BucketOp bucket) {
   Block &body = bucket.getBody().front();
   prepare(body);
+  for (Operation &op : body)
+    zeroTails(&op);
   if (computeAhead)
     order("gradients_ready", kCompute, kComm);
   computeAhead = false;
@@ -123,12 +125,24 @@ void StepLowering::beginRow(dist::ToRowOp row) {
   auto type = cast<RankedTensorType>(value.getType());
   Value made = states.makeRow(value, row.getType().getNumElements());
   lowering.bind(value, states.viewOf(made, type.getShape()));
-  int64_t tail = row.getType().getNumElements() - type.getNumElements();
-  computeAhead |= tail > 0;
-  if (tail > 0)
-    rt::ZeroOp::create(
-        builder(), row.getLoc(), "step: end of " + getName(value).str(),
-        states.viewOf(made, {tail}, type.getNumElements()), kCompute);
+  if (row.getType().getNumElements() > type.getNumElements())
+    rowsWithTail[value.getDefiningOp()].push_back({row, made});
+}
+
+void StepLowering::zeroTails(Operation *maker) {
+  // A body that is lowered twice has rows of its own each time.
+  auto rows = std::move(rowsWithTail[maker]);
+  rowsWithTail.erase(maker);
+  for (auto [op, made] : rows) {
+    dist::ToRowOp row = op;
+    int64_t begin =
+        cast<RankedTensorType>(row.getInput().getType()).getNumElements();
+    int64_t tail = row.getType().getNumElements() - begin;
+    computeAhead = true;
+    rt::ZeroOp::create(builder(), row.getLoc(),
+                       "step: end of " + getName(row.getInput()).str(),
+                       states.viewOf(made, {tail}, begin), kCompute);
+  }
 }
 
 LogicalResult StepLowering::lowerRow(dist::ToRowOp op) {

@@ -44,7 +44,7 @@ void StepLowering::planLoop(LoopOp loop) {
   for (Value value : yield.getCollected()) {
     std::string name = getName(value).empty() ? "value" : getName(value).str();
     auto type = cast<RankedTensorType>(value.getType());
-    plan.stacks.push_back({uniqueName("saved." + name),
+    plan.stacks.push_back({lowering.uniqueName("saved." + name),
                            "saved from forward for backward", type, "saved",
                            bytesBetween(type)});
   }
@@ -64,7 +64,7 @@ void StepLowering::planLoop(LoopOp loop) {
       std::string name =
           getName(value).empty() ? "carried" : getName(value).str();
       plan.carried.push_back(
-          {uniqueName("step." + name),
+          {lowering.uniqueName("step." + name),
            "carried by the loop over " + loop.getOver().str(),
            cast<RankedTensorType>(value.getType()), "workspace"});
     }
@@ -187,9 +187,10 @@ StepLowering::Prefetch StepLowering::planPrefetch(LoopOp loop) {
       continue;
     auto type = cast<RankedTensorType>(gather.getType());
     prefetch.gathers.push_back(gather);
-    prefetch.slots.push_back({uniqueName("gathered." + load.getState().str()),
-                              "a layer's parameter, gathered ahead", type,
-                              "communication", bytesBetween(type)});
+    prefetch.slots.push_back(
+        {lowering.uniqueName("gathered." + load.getState().str()),
+         "a layer's parameter, gathered ahead", type, "communication",
+         bytesBetween(type)});
   }
   if (prefetch.gathers.empty())
     return prefetch;
@@ -201,7 +202,7 @@ StepLowering::Prefetch StepLowering::planPrefetch(LoopOp loop) {
   prefetch.depth = std::min(wanted, memory ? memory.getInt() / unit : 0);
   if (prefetch.depth < 1)
     return Prefetch();
-  prefetch.event = uniqueName("gathered");
+  prefetch.event = lowering.uniqueName("gathered");
   for (int64_t slot = 0; slot <= prefetch.depth; ++slot)
     program.events.insert(
         builder().getStringAttr(prefetch.event + "." + std::to_string(slot)));

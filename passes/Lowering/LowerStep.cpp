@@ -34,11 +34,6 @@ Value StepLowering::entry(const Family &family, Value index, int64_t shift) {
   return states.entry(family, index, shift);
 }
 
-std::string StepLowering::uniqueName(const std::string &name) {
-  unsigned number = names[name]++;
-  return number ? name + "." + std::to_string(number + 1) : name;
-}
-
 RankedTensorType StepLowering::tensorOf(Type type) {
   auto stack = dyn_cast<StackType>(type);
   return stack ? stack.getElementType() : cast<RankedTensorType>(type);
@@ -89,7 +84,7 @@ void StepLowering::moveTo(Location location, Value from, Value to) {
 }
 
 std::string StepLowering::newEvent(StringRef what) {
-  std::string name = uniqueName(what.str());
+  std::string name = lowering.uniqueName(what);
   program.events.insert(builder().getStringAttr(name));
   return name;
 }
@@ -163,6 +158,7 @@ LogicalResult StepLowering::lowerOp(Operation &op) {
       failed(lowering.flush()))
     return failure();
   joinBefore(op);
+  zeroTails(&op);
   computeAhead |= !isa<dist::BucketOp>(op);
   return lowerOne(op);
 }

@@ -9,6 +9,7 @@
 #include "mlir/IR/Builders.h"
 #include "llvm/ADT/MapVector.h"
 #include "llvm/ADT/StringMap.h"
+#include "llvm/ADT/StringSet.h"
 
 namespace heddle::lowering {
 
@@ -80,6 +81,8 @@ public:
   /// products that are only added to each other add themselves.
   void prepare(mlir::Block &block);
 
+  /// The name, with a number behind it where it is taken.
+  std::string uniqueName(llvm::StringRef name);
   /// A new buffer of a tensor's shape. Offsets are the Memory pass's to give.
   mlir::Value makeBuffer(llvm::StringRef name, llvm::StringRef reason,
                          mlir::RankedTensorType type,
@@ -144,7 +147,7 @@ private:
       inPlaceParts; // of stacked tensors, computed where they go
   llvm::DenseSet<mlir::Operation *> doneByProducts; // additions
   llvm::SmallVector<mlir::Operation *> open; // ops of the kernel being gathered
-  llvm::StringMap<unsigned> bufferNames;
+  llvm::StringSet<> names; ///< of objects of memory and events
 };
 
 //===----------------------------------------------------------------------===//

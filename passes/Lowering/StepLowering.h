@@ -43,8 +43,6 @@ private:
 
   mlir::Value entry(const Family &family, mlir::Value index, int64_t shift = 0);
 
-  std::string uniqueName(const std::string &name);
-
   static mlir::RankedTensorType tensorOf(mlir::Type type);
 
   void bindInput(mlir::BlockArgument argument);
@@ -101,6 +99,10 @@ private:
   void prepareRow(dist::ToRowOp row);
 
   void beginRow(dist::ToRowOp row);
+
+  /// Zeros behind the values that an op makes as rows, just before it: earlier
+  /// the row would be held for nothing.
+  void zeroTails(mlir::Operation *maker);
 
   /// Rows and tensors are two ways to see one place, a run is a part of it.
   llvm::LogicalResult lowerRow(dist::ToRowOp op);
@@ -168,7 +170,10 @@ private:
   llvm::DenseMap<mlir::Value, Family> stacks;
   llvm::DenseMap<mlir::Value, mlir::Value> indices;
   llvm::DenseMap<mlir::Operation *, Loop> loops;
-  llvm::StringMap<unsigned> names;
+  /// Rows longer than the value they begin with, by what makes it.
+  llvm::DenseMap<mlir::Operation *,
+                 llvm::SmallVector<std::pair<dist::ToRowOp, mlir::Value>>>
+      rowsWithTail;
   llvm::SmallVector<mlir::Value> outputs;
   bool communicating = false; ///< compute has not waited for it
   bool movesResults = false;  ///< of calls

@@ -185,10 +185,15 @@ private:
     if (succeeded(result))
       for (auto [layout, value] :
            llvm::zip(carried, trial.getYield().getCarried())) {
-        // A sum that becomes partial stays so; any other change is undone at
-        // the yield.
+        // A sum that becomes partial, or over more axes, stays so; any other
+        // change is undone at the yield.
         LayoutAttr yielded = propagation.layoutOf(value);
-        if (yielded.isPartial() && !layout.isPartial() &&
+        bool keepsParts =
+            llvm::all_of(layout.getPartial(), [&](Attribute axis) {
+              return llvm::is_contained(yielded.getPartial(), axis);
+            });
+        if (yielded.isPartial() && keepsParts &&
+            layout.getPartialMax().empty() &&
             yielded.getDims() == layout.getDims())
           layout = yielded;
       }
