@@ -28,14 +28,15 @@ struct Recording {
 
 } // namespace
 
-/// Every place on the other axes, at both ends of dp.
+/// Every place on the other axes, at both ends of those that dp stands for.
 static std::vector<int64_t> representativeRanks(const runtime::Tables &tables) {
   std::set<int64_t> ranks = {0};
   for (const auto &[axis, size] : tables.mesh) {
     std::set<int64_t> longer;
     for (int64_t before : ranks)
       for (int64_t place = 0; place < size; ++place)
-        if (axis != "dp" || place == 0 || place == size - 1)
+        if ((axis != "dp" && !axis.starts_with("dp.")) || place == 0 ||
+            place == size - 1)
           longer.insert(before * size + place);
     ranks = std::move(longer);
   }
