@@ -1,30 +1,29 @@
 #include "heddle/Cost/LiveMemory.h"
 
 #include "Frames.h"
+#include "Reductions.h"
+#include "Storage.h"
 
 #include <algorithm>
 
 using namespace heddle;
 using heddle::detail::kFloat;
 
-static constexpr std::int64_t kAlignment = 64;
-
 std::int64_t heddle::stackBytes(std::int64_t bytes, std::int64_t entries) {
-  const std::int64_t stride =
-      (bytes + kAlignment - 1) / kAlignment * kAlignment;
-  return stride * (entries - 1) + bytes; // nothing is behind the last entry
+  // Nothing is behind the last entry.
+  return detail::alignBytes(bytes) * (entries - 1) + bytes;
 }
 
 const FramePeak &LiveMemory::peak() const {
-  return *std::max_element(
-      frames.begin(), frames.end(), [](const FramePeak &a, const FramePeak &b) {
-        return a.frameBytes + a.carriedBytes < b.frameBytes + b.carriedBytes;
-      });
+  return *std::max_element(frames.begin(), frames.end(),
+                           [](const FramePeak &a, const FramePeak &b) {
+                             return a.bytes() < b.bytes();
+                           });
 }
 
 std::int64_t LiveMemory::peakBytes() const {
   return parameters + gradients + optimizer + inputs + outputs + saved +
-         peak().frameBytes + peak().carriedBytes;
+         peak().bytes();
 }
 
 namespace {
@@ -125,12 +124,11 @@ LiveMemory heddle::liveMemory(const ModelConfig &model,
                               const RankSizes &sizes) {
   constexpr std::int64_t kCount = 8, kIdentifier = 4; // integers
   const bool isAdamW = train.optimizer.kind == OptimizerKind::AdamW;
+  const detail::Storage storage(sizes);
   LiveMemory memory;
-  for (const RankParameter &parameter : sizes.parameters)
-    memory.parameters +=
-        stackBytes(parameter.elements() * kFloat, parameter.family.layers);
-  memory.gradients = memory.parameters;
-  memory.optimizer = isAdamW ? 2 * memory.parameters : 0;
+  memory.parameters = storage.parameters();
+  memory.gradients = storage.gradients();
+  memory.optimizer = isAdamW ? 2 * storage.optimizer() : 0;
   // Tokens, labels, positions, documents: each one tensor of all micro-batches.
   // Learning rate, bias corrections.
   memory.inputs = 4 * sizes.tokens() * kIdentifier * sizes.microBatches +
@@ -145,6 +143,7 @@ LiveMemory heddle::liveMemory(const ModelConfig &model,
     memory.inputs += kCount * sizes.layers;
   memory.outputs = kFloat + kCount + kFloat;
 
+  memory.microBatchLoops = detail::peelsLastMicroBatch(sizes) ? 2 : 1;
   memory.savedValues = savedPerLayer(model, sizes);
   for (const SavedValue &value : memory.savedValues)
     memory.saved += stackBytes(value.bytes, value.entries);
@@ -158,5 +157,12 @@ LiveMemory heddle::liveMemory(const ModelConfig &model,
                    detail::backwardFrame(model, sizes)};
   memory.frames[0].carriedBytes = carried + hidden; // delta of the last block
   memory.frames[1].carriedBytes = carried;
+  const Segment segments[] = {Segment::Head, Segment::Block};
+  for (int i : {0, 1}) {
+    memory.frames[i].gatheredBytes = storage.gathered(segments[i], i == 1);
+    memory.frames[i].bucketBytes = storage.made(segments[i]);
+  }
+  // Those of the head are waited for behind the first block.
+  memory.frames[1].bucketBytes += storage.made(Segment::Head);
   return memory;
 }

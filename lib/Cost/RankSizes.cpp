@@ -19,12 +19,38 @@ std::int64_t RankParameter::elements() const {
                          std::multiplies<>());
 }
 
+bool RankParameter::isReadByBackward() const {
+  const bool isBias = family.argument[0] == 'b' || family.argument[0] == 'h';
+  return family.segment == Segment::Embedding ||
+         (family.segment == Segment::Block && !isBias);
+}
+
 std::int64_t RankSizes::ranks(const AxisList &axes) const {
   std::int64_t product = 1;
   for (const std::string &axis : axes)
     for (const auto &[name, size] : mesh)
       product *= name == axis ? size : 1;
   return product;
+}
+
+std::int64_t RankSizes::rowElements(const RankParameter &parameter) const {
+  constexpr std::int64_t kRunMultiple = 16;
+  const std::int64_t multiple = kRunMultiple * ranks(storage.shards);
+  return (parameter.elements() + multiple - 1) / multiple * multiple;
+}
+
+std::int64_t RankSizes::runElements(const RankParameter &parameter) const {
+  return rowElements(parameter) / ranks(storage.shards);
+}
+
+std::int64_t RankSizes::unitBytes(bool ofBackward) const {
+  constexpr std::int64_t kFloat = 4;
+  std::int64_t bytes = 0;
+  for (const RankParameter &parameter : parameters)
+    if (parameter.family.segment == Segment::Block &&
+        (!ofBackward || parameter.isReadByBackward()))
+      bytes += rowElements(parameter) * kFloat;
+  return bytes;
 }
 
 bool RankSizes::valuesStayPartial() const {
@@ -54,6 +80,7 @@ public:
   Result<RankSizes> read();
 
 private:
+  void readStorage();
   Result<void> readParameters();
   Result<void> readValues();
   Result<void> readSaved(const PlanDims &whole);
@@ -83,6 +110,25 @@ static std::vector<std::string> words(const std::string &text) {
   return result;
 }
 
+void Reader::readStorage() {
+  auto present = [&](const std::vector<std::string> &axes) {
+    AxisList list;
+    for (const std::string &axis : axes)
+      if (sizes.ranks({axis}) > 1)
+        list.push_back(axis);
+    return list;
+  };
+  sizes.data = present(dataAxes(plan));
+  RankStorage &storage = sizes.storage;
+  storage.stage = plan.zero.stage;
+  storage.shards = present(zeroAxes(plan));
+  storage.reducesEveryMicroBatch =
+      plan.zero.reduce == PlanReduce::EveryMicroBatch;
+  storage.gather = plan.zero.gather;
+  storage.overlaps = plan.overlapMemoryBytes.has_value();
+  storage.buckets = plan.buckets;
+}
+
 Result<void> Reader::readParameters() {
   for (const ParameterFamily &family : parameters(model)) {
     Result<PlanDims> dims = parameterLayout(plan, model, family);
@@ -106,7 +152,6 @@ Result<void> Reader::readParameters() {
 }
 
 Result<void> Reader::readValues() {
-  sizes.data = plan.axisSize("dp") > 1 ? AxisList{"dp"} : AxisList{};
   AxisList allOfTp;
   for (const auto &[axis, size] : sizes.mesh)
     if (axis.starts_with("tp") && size > 1)
@@ -254,11 +299,17 @@ Result<void> Reader::checkForm() {
 }
 
 Result<RankSizes> Reader::read() {
+  readStorage();
   if (Result<void> done = readParameters(); !done)
     return done.error();
   if (Result<void> done = readValues(); !done)
     return done.error();
   setSizes();
+  if (plan.overlapMemoryBytes) // as far as the memory goes
+    for (bool ofBackward : {false, true})
+      sizes.storage.prefetch[ofBackward] =
+          std::min({plan.zero.prefetch, model.layers - 1,
+                    *plan.overlapMemoryBytes / sizes.unitBytes(ofBackward)});
   if (Result<void> done = checkForm(); !done)
     return done.error();
   return std::move(sizes);

@@ -1,5 +1,9 @@
 #include "heddle/Cost/Traffic.h"
 
+#include "Reductions.h"
+
+#include <fmt/format.h>
+
 #include <algorithm>
 
 using namespace heddle;
@@ -31,8 +35,9 @@ constexpr std::int64_t kFloat = 4, kWide = 8;
 /// The list of a step's reductions, written down phase by phase.
 class List {
 public:
-  explicit List(const RankSizes &sizes)
-      : sizes(sizes), blocks(sizes.layers * sizes.microBatches) {}
+  List(const RankSizes &sizes, Messages messages)
+      : sizes(sizes), messages(messages),
+        blocks(sizes.layers * sizes.microBatches) {}
 
   std::vector<StepCollective> build() {
     add("count of labels", sizes.data, 1, 1, kWide);
@@ -40,7 +45,11 @@ public:
     head();
     backward();
     add("loss", sizes.data, 1, 1, kFloat);
+    const std::size_t first = list.size();
     gradients();
+    parameters();
+    for (std::size_t i = first; i < list.size(); ++i)
+      list[i].isOfStates = true;
     add("gradient norm", normAxes(), 1, 1, kWide);
     return std::move(list);
   }
@@ -74,7 +83,8 @@ private:
   void head();
   void backward();
   void gradients();
-  AxisList gradientAxes(const RankParameter &parameter) const;
+  void gradients(const detail::Bucket &bucket);
+  void parameters();
   AxisList normAxes() const;
 
   std::int64_t hiddenElements() const { return sizes.tokens() * sizes.d; }
@@ -82,6 +92,7 @@ private:
     return sizes.tokens() * sizes.g * sizes.k;
   }
   const RankSizes &sizes;
+  const Messages messages;
   const std::int64_t blocks; ///< calls of a block in one step
   std::vector<StepCollective> list;
 };
@@ -126,46 +137,100 @@ void List::backward() {
   gather("gradient of embedding", sizes.microBatches);
 }
 
-/// Axes along which ranks hold parts of the sum that is the gradient.
-AxisList List::gradientAxes(const RankParameter &parameter) const {
-  AxisList axes = sizes.data;
-  const std::string &name = parameter.family.argument;
-  auto addAxes = [&](auto first, auto last) {
-    axes.insert(axes.end(), first, last);
-  };
-  // Made of tokens that are cut: norms, what is added behind a reduction,
-  // learned positions.
-  if (parameter.family.letters == "d" ||
-      parameter.family.letters == "position d")
-    addAxes(sizes.sequence.begin(), sizes.sequence.end());
-  if (parameter.family.segment != Segment::Block)
-    return axes;
-  if (name == "gq")
-    addAxes(sizes.heads.begin(), sizes.heads.end());
-  if (name == "gk")
-    addAxes(sizes.heads.begin(), sizes.heads.end() - std::ssize(sizes.copies));
-  if ((name == "wv" || name == "bv") && sizes.valuesStayPartial())
-    addAxes(sizes.copies.begin(), sizes.copies.end());
-  return axes;
+/// "gradients of block: wd to g1".
+static std::string causeOf(const detail::Bucket &bucket) {
+  const ParameterFamily &first = bucket.members.front().parameter->family,
+                        &last = bucket.members.back().parameter->family;
+  std::string cause = fmt::format("gradients of {}: {}",
+                                  segmentName(first.segment), first.argument);
+  return bucket.members.size() == 1 ? cause : cause + " to " + last.argument;
 }
 
 void List::gradients() {
-  for (const RankParameter &parameter : sizes.parameters)
-    add("gradient of " + parameter.family.name, gradientAxes(parameter),
-        parameter.family.layers, parameter.elements());
+  for (const detail::Bucket &bucket : detail::gradientBuckets(sizes))
+    gradients(bucket);
 }
 
-/// Axes that split any parameter: each rank has the squares of its own part.
+void List::gradients(const detail::Bucket &bucket) {
+  const std::int64_t calls = bucket.instances * bucket.times;
+  const std::string cause = causeOf(bucket);
+  // Sums that lie side by side are reduced in place as one range.
+  bool isRange = bucket.ofSums && messages == Messages::Buckets;
+  const std::size_t before = list.size();
+  for (std::size_t i = 0; i < bucket.members.front().steps.size(); ++i) {
+    const auto [kind, axes, unused] = bucket.members.front().steps[i];
+    if (!kind) {
+      isRange = false;
+      continue;
+    }
+    isRange &= *kind == CollectiveKind::AllReduce;
+    std::int64_t range = 0;
+    for (const detail::Reduction &member : bucket.members) {
+      range += detail::alignBytes(
+          detail::sumElements(sizes, *member.parameter) * kFloat);
+      if (!isRange)
+        add(cause, axes, calls, member.steps[i].elements, kFloat, *kind);
+    }
+    if (isRange)
+      add(cause, axes, calls, range / kFloat);
+  }
+  if (bucket.isHidden)
+    for (std::size_t i = before; i < list.size(); ++i)
+      list[i].hiddenCalls = list[i].calls;
+}
+
+/// Parameters that are stored in runs, put together where they are read; or
+/// those that were updated in runs, once.
+void List::parameters() {
+  const RankStorage &storage = sizes.storage;
+  for (const RankParameter &parameter : sizes.parameters) {
+    const ParameterFamily &family = parameter.family;
+    const std::string &name = family.argument;
+    const bool isBlock = family.segment == Segment::Block;
+    // A tied table is read by the head too.
+    std::int64_t reads = sizes.microBatches;
+    if (parameter.isReadByBackward())
+      reads *= 2;
+    if (name == "embed" && !sizes.find(Segment::Head, "lm_head"))
+      reads += sizes.microBatches;
+    const bool isRead =
+        storage.parametersInRuns() && storage.gather == PlanGather::EveryPass;
+    if (!isRead)
+      reads = storage.parametersInRuns() &&
+                      storage.gather == PlanGather::EveryMicroBatch
+                  ? sizes.microBatches
+                  : 1;
+    add(storage.parametersInRuns() ? "parameter " + family.name
+                                   : "updated " + family.name,
+        storage.shards, reads * family.layers, sizes.rowElements(parameter),
+        kFloat, CollectiveKind::AllGather);
+    if (!isRead || !isBlock)
+      continue;
+    for (bool ofBackward : {false, true}) // but for the first layers
+      if (const std::int64_t depth = storage.prefetch[ofBackward];
+          depth > 0 && (!ofBackward || parameter.isReadByBackward()))
+        list.back().hiddenCalls += sizes.microBatches * (sizes.layers - depth);
+  }
+}
+
+/// Axes that split any parameter or cut it into runs: each rank has the squares
+/// of its own part.
 AxisList List::normAxes() const {
+  auto has = [](const AxisList &axes, const std::string &axis) {
+    return std::find(axes.begin(), axes.end(), axis) != axes.end();
+  };
   AxisList axes;
   for (const auto &[axis, size] : sizes.mesh)
-    for (const RankParameter &parameter : sizes.parameters)
-      if (std::count(parameter.axes.begin(), parameter.axes.end(), axis) &&
-          !std::count(axes.begin(), axes.end(), axis))
-        axes.push_back(axis);
+    if (has(sizes.storage.shards, axis) ||
+        std::any_of(sizes.parameters.begin(), sizes.parameters.end(),
+                    [&, &axis = axis](const RankParameter &parameter) {
+                      return has(parameter.axes, axis);
+                    }))
+      axes.push_back(axis);
   return axes;
 }
 
-std::vector<StepCollective> heddle::stepCollectives(const RankSizes &sizes) {
-  return List(sizes).build();
+std::vector<StepCollective> heddle::stepCollectives(const RankSizes &sizes,
+                                                    Messages messages) {
+  return List(sizes, messages).build();
 }

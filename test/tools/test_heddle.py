@@ -115,6 +115,37 @@ class Explain(HeddleTest):
         alone = json.loads(self.heddle("explain", self.model, "--plan", plan, "--json").stdout)
         self.assertEqual(len(alone["reshards"]), len(answer["reshards"]))
 
+    def test_states_in_shards_are_told_apart(self):
+        zero = {"stage": 3, "shard_group": 4, "prefetch": 1, "reduce": "last", "gather": "every_pass"}
+        mesh = [["pp", 1], ["dp", 8], ["cp", 1], ["tp", 1]]
+        self.plan = self.write("fsdp.json", {**PLAN, "mesh": mesh, "zero": zero, "overlap": {"memory_bytes": 10**9}})
+        self.train = self.write("adamw.yaml", {**TRAIN, "global_batch": 16, "optimizer": ADAMW})
+        self.cluster = self.write("two.yaml", {**CLUSTER, "devices_per_node": 8})
+        files = ("explain", self.model, "--plan", self.plan, "--train", self.train)
+        cost = json.loads(self.heddle(*files, "--json").stdout)["cost"]
+        states = cost["states"]
+        self.assertEqual(states["optimizer"], 2 * states["parameters"])
+        self.assertEqual(states["gradients"], 4 * states["parameters"])  # whole until the last micro-batch
+        self.assertGreater(states["gathered"], 0)
+        self.assertEqual(states["bucket"], 0)
+        volumes = {(*volume["axes"], volume["kind"]): volume["bytes"] for volume in cost["volumes"]}
+        self.assertEqual(volumes["dp.shard", "reduce_scatter"], states["parameters"] * 3)
+        self.assertEqual(volumes["dp.replica", "all_reduce"], states["parameters"])
+        # Hidden: gradients but for the table's, and one of two layers that are gathered ahead.
+        table = 4 * 640  # 37 x 16, filled up to 4 runs of 160
+        gathered = sum(each["hidden_bytes"] for each in cost["collectives"] if each["kind"] == "all_gather")
+        reduced = sum(each["hidden_bytes"] for each in cost["collectives"] if each["kind"] == "reduce_scatter")
+        self.assertEqual(reduced, states["parameters"] * 3 - table * 3 // 4)
+        self.assertGreater(gathered, 0)
+        self.assertLess(cost["hidden"]["bytes"], cost["hidden"]["of_bytes"])
+        text = self.heddle(*files).stdout
+        self.assertIn("states of a rank", text)
+        self.assertIn("to hide behind", text)
+        self.compile()  # rows gathered ahead are used in turn: in C++ too
+        recorded = json.loads(self.heddle("run", self.out, "--dry", "--json").stdout)
+        self.assertTrue(recorded["as_predicted"])
+        self.assertEqual([rank["rank"] for rank in recorded["recorded"]], [0, 3, 4, 7])  # ends of both axes
+
     def test_a_plan_that_cost_formulas_do_not_know(self):
         plan = {**PLAN, "tensor": {"values": [{"match": "block.x", "split": {"b": ["dp"]}},
                                               {"match": "block.q", "split": {"b": ["dp"], "s": ["tp"]}}]}}

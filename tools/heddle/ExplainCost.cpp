@@ -9,6 +9,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <map>
+
 using namespace heddle;
 using namespace heddle::tool;
 using json = nlohmann::ordered_json;
@@ -61,23 +64,73 @@ static json masksJson(const ModelConfig &model, const RankSizes &sizes) {
   return masks;
 }
 
+/// Model states of a rank, and what is live of them beside that at the peak.
+static json statesJson(const LiveMemory &memory) {
+  const FramePeak &peak = memory.peak();
+  return {{"parameters", memory.parameters},
+          {"gradients", memory.gradients},
+          {"optimizer", memory.optimizer},
+          {"gathered", peak.gatheredBytes},
+          {"bucket", peak.bucketBytes}};
+}
+
+/// Bytes sent per list of axes and kind of collective, largest first.
+static json volumesJson(const std::vector<StepCollective> &collectives) {
+  std::map<std::pair<AxisList, CollectiveKind>, AxisTraffic> volumes;
+  for (const StepCollective &each : collectives) {
+    AxisTraffic &volume = volumes[{each.axes, each.kind}];
+    volume.calls += each.calls;
+    volume.bytes += each.bytes;
+  }
+  json result = json::array();
+  for (const auto &[key, volume] : volumes)
+    result.push_back({{"axes", key.first},
+                      {"kind", kindName(key.second)},
+                      {"calls", volume.calls},
+                      {"bytes", volume.bytes}});
+  std::stable_sort(result.begin(), result.end(),
+                   [](const json &a, const json &b) {
+                     return a["bytes"].get<double>() > b["bytes"].get<double>();
+                   });
+  return result;
+}
+
+/// How many of the bytes sent have work to hide behind that does not wait for
+/// them: reductions in backward, parameters gathered ahead.
+static json hiddenJson(const std::vector<StepCollective> &collectives) {
+  double all = 0, hidden = 0;
+  for (const StepCollective &each : collectives) {
+    all += each.bytes;
+    hidden += each.hiddenBytes();
+  }
+  return {{"bytes", hidden},
+          {"of_bytes", all},
+          {"share", all > 0 ? hidden / all : 0}};
+}
+
 json tool::costJson(const ModelConfig &model, const TrainSettings &train,
                     const Plan &plan) {
   Result<RankSizes> sizes = rankSizes(model, train, plan);
   if (!sizes)
     return {{"computed", false}, {"reason", sizes.message()}};
   FlopCount flops = stepFlops(model, *sizes);
+  const LiveMemory memory = liveMemory(model, train, *sizes);
+  const std::vector<StepCollective> list = stepCollectives(*sizes);
   json collectives = json::array();
-  for (const StepCollective &each : stepCollectives(*sizes))
+  for (const StepCollective &each : list)
     collectives.push_back({{"cause", each.cause},
                            {"kind", kindName(each.kind)},
                            {"axes", each.axes},
                            {"calls", each.calls},
-                           {"bytes", each.bytes}});
+                           {"bytes", each.bytes},
+                           {"hidden_bytes", each.hiddenBytes()}});
   return {{"computed", true},
           {"gemm_flops", flops.products},
           {"attention_flops", flops.attention},
-          {"live_peak_bytes", liveMemory(model, train, *sizes).peakBytes()},
+          {"live_peak_bytes", memory.peakBytes()},
+          {"states", statesJson(memory)},
+          {"volumes", volumesJson(list)},
+          {"hidden", hiddenJson(list)},
           {"tokens_times_hidden", sizes->tokens() * sizes->d},
           {"saved_per_layer", savedJson(model, train, plan, *sizes)},
           {"dropout_masks", masksJson(model, *sizes)},
@@ -116,24 +169,59 @@ static void printMasks(const json &masks) {
                mask["layers"].get<std::int64_t>());
 }
 
+static void printStates(const json &states) {
+  fmt::print("\nstates of a rank, bytes\n");
+  const std::pair<const char *, const char *> lines[] = {
+      {"parameters", ""},
+      {"gradients", ""},
+      {"optimizer", ""},
+      {"gathered", "whole parameters, at the peak"},
+      {"bucket", "gradients on their way to be reduced, at the peak"}};
+  for (auto [name, note] : lines)
+    fmt::print("  {:10} {:>16} {:>12}  {}\n", name,
+               states[name].get<std::int64_t>(),
+               describeBytes(states[name].get<double>()), note);
+}
+
+static std::string axesText(const json &entry) {
+  return fmt::format(
+      "{}", fmt::join(entry["axes"].get<std::vector<std::string>>(), " "));
+}
+
+static void printVolumes(const json &cost) {
+  if (cost["volumes"].empty())
+    return;
+  fmt::print("\nsent by a rank in a step\n");
+  for (const json &volume : cost["volumes"])
+    fmt::print("  {:24} {:14} {:>7} calls {:>18.0f} bytes\n", axesText(volume),
+               volume["kind"].get<std::string>(),
+               volume["calls"].get<std::int64_t>(),
+               volume["bytes"].get<double>());
+  const json &hidden = cost["hidden"];
+  fmt::print("{:.1f} % of these bytes have independent work to hide behind "
+             "(reductions in backward, parameters gathered ahead); all other "
+             "work waits for the rest\n",
+             100 * hidden["share"].get<double>());
+}
+
 void tool::printCost(const json &cost) {
   if (!cost["computed"]) {
     fmt::print("\ncost formulas: not computed: {}\n",
                cost["reason"].get<std::string>());
     return;
   }
+  printStates(cost["states"]);
+  printVolumes(cost);
   printSaved(cost);
   printMasks(cost["dropout_masks"]);
   fmt::print("\ncollectives of a step, by cost formulas\n");
   fmt::print("  {:44} {:14} {:16} {:>7} {:>16}\n", "cause", "kind", "axes",
              "calls", "bytes sent");
   for (const json &each : cost["collectives"])
-    fmt::print(
-        "  {:44} {:14} {:16} {:>7} {:>16.0f}\n",
-        each["cause"].get<std::string>(), each["kind"].get<std::string>(),
-        fmt::format(
-            "{}", fmt::join(each["axes"].get<std::vector<std::string>>(), " ")),
-        each["calls"].get<std::int64_t>(), each["bytes"].get<double>());
+    fmt::print("  {:44} {:14} {:16} {:>7} {:>16.0f}\n",
+               each["cause"].get<std::string>(),
+               each["kind"].get<std::string>(), axesText(each),
+               each["calls"].get<std::int64_t>(), each["bytes"].get<double>());
   fmt::print("{:.6g} FLOPs of a rank in products, {:.6g} in attention; {} "
              "live at the peak\n",
              cost["gemm_flops"].get<double>(),

@@ -29,6 +29,14 @@ struct FramePeak {
   std::string moment;            ///< "gradient of logits"
   std::int64_t frameBytes = 0;   ///< temporaries of the function
   std::int64_t carriedBytes = 0; ///< what the step keeps around the call
+  /// Whole copies of parameters that are stored in runs.
+  std::int64_t gatheredBytes = 0;
+  /// Gradients that a call made and that are reduced before they are added.
+  std::int64_t bucketBytes = 0;
+
+  std::int64_t bytes() const {
+    return frameBytes + carriedBytes + gatheredBytes + bucketBytes;
+  }
 };
 
 struct LiveMemory {
@@ -41,6 +49,9 @@ struct LiveMemory {
   // Within a micro-batch.
   std::vector<SavedValue> savedValues;
   std::int64_t saved = 0;
+  /// Each has stacks of what it saves; those of one are live at a time. 2 where
+  /// the last micro-batch, in which gradients are reduced, is one of its own.
+  std::int64_t microBatchLoops = 1;
   std::vector<FramePeak> frames; ///< the candidates, one per function
 
   /// The candidate with most bytes.
@@ -63,7 +74,8 @@ std::vector<SavedValue> masksDrawnAgain(const ModelConfig &model,
 
 /// Live bytes of one optimizer step on one rank, fp32, nothing recomputed. The
 /// peak is in the head or in a block's backward: then all layers' saved values
-/// are there, and both have larger temporaries than the functions of forward.
+/// are there, and both have larger temporaries than the functions of forward
+/// (but in models so small that what forward gathers is larger than both).
 LiveMemory liveMemory(const ModelConfig &model, const TrainSettings &train,
                       const RankSizes &sizes);
 

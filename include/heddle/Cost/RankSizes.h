@@ -30,6 +30,26 @@ struct RankParameter {
   AxisList axes;                   ///< that split it, in mesh order
 
   std::int64_t elements() const; ///< of one instance's part
+  /// Whether a function of backward reads it: not where it was added only. The
+  /// head's forward and backward are one function.
+  bool isReadByBackward() const;
+};
+
+/// How a rank stores states and reduces gradients.
+struct RankStorage {
+  std::int64_t stage = 0; ///< of ZeRO; what is in runs over `shards`
+  AxisList shards;        ///< axes whose ranks share one copy; none: all whole
+  bool reducesEveryMicroBatch = false;
+  PlanGather gather = PlanGather::EveryPass;
+  bool overlaps = false; ///< buckets, with backward of earlier layers
+  /// Layers that forward and backward gather ahead.
+  std::int64_t prefetch[2] = {0, 0};
+  PlanBuckets buckets;
+
+  bool sumsInRuns() const {
+    return stage >= 2 && reducesEveryMicroBatch && !shards.empty();
+  }
+  bool parametersInRuns() const { return stage >= 3 && !shards.empty(); }
 };
 
 /// One rank's share. Sizes are what is computed with: true sizes rounded up to
@@ -59,6 +79,7 @@ struct RankSizes {
   /// read them; else it has parts along `sequence` and gathers them again.
   bool savesGathered[2] = {true, true};
 
+  RankStorage storage;
   std::vector<RankParameter> parameters; ///< as `parameters(model)` has them
   std::vector<std::pair<std::string, std::int64_t>> mesh;
 
@@ -74,6 +95,12 @@ struct RankSizes {
   bool splitsKvHeads() const { return heads.size() > copies.size(); }
   /// Ranks along a list of axes.
   std::int64_t ranks(const AxisList &axes) const;
+  /// Elements of one instance as the row that runs are cut from, and of a run:
+  /// a multiple of 16.
+  std::int64_t rowElements(const RankParameter &parameter) const;
+  std::int64_t runElements(const RankParameter &parameter) const;
+  /// Bytes of all that forward or backward of one block reads, put together.
+  std::int64_t unitBytes(bool ofBackward) const;
   /// The parameter of a segment with this short name, or null.
   const RankParameter *find(Segment segment, std::string_view argument) const;
 };

@@ -30,11 +30,25 @@ struct StepCollective {
   std::int64_t elements = 0; ///< of each: the whole tensor, not a part
   std::int64_t elementBytes = 0;
   double bytes = 0; ///< sent by each rank in one step
+  /// Of gradients and parameters, not of what is computed with.
+  bool isOfStates = false;
+  /// Of `calls`, those that independent work is queued beside.
+  std::int64_t hiddenCalls = 0;
+
+  double hiddenBytes() const {
+    return calls ? bytes * static_cast<double>(hiddenCalls) /
+                       static_cast<double>(calls)
+                 : 0;
+  }
 };
 
-/// Collectives of one optimizer step, function by function. Parameters are not
-/// sharded in storage here.
-std::vector<StepCollective> stepCollectives(const RankSizes &sizes);
+/// What is a call: each gradient's own reduction, as reshards have it, or what
+/// is left of them in buckets.
+enum class Messages { Gradients, Buckets };
+
+/// Collectives of one optimizer step, function by function.
+std::vector<StepCollective>
+stepCollectives(const RankSizes &sizes, Messages messages = Messages::Buckets);
 
 /// Calls and bytes per list of axes.
 struct AxisTraffic {

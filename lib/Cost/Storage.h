@@ -1,0 +1,39 @@
+//===- Storage.h - bytes of states as a plan stores them --------*- C++ -*-===//
+
+#ifndef HEDDLE_LIB_COST_STORAGE_H
+#define HEDDLE_LIB_COST_STORAGE_H
+
+#include "Reductions.h"
+
+namespace heddle::detail {
+
+/// What the plan's storage keeps, from step to step and around a call.
+class Storage {
+public:
+  explicit Storage(const RankSizes &sizes)
+      : sizes(sizes), storage(sizes.storage) {
+    for (const Bucket &bucket : gradientBuckets(sizes))
+      (bucket.ofSums ? ofSums : ofMicroBatches).push_back(bucket);
+  }
+
+  std::int64_t parameters() const;
+  /// One of the optimizer's numbers per element.
+  std::int64_t optimizer() const;
+  std::int64_t gradients() const;
+
+  /// Whole copies of parameters that a segment reads, and that are kept longer.
+  std::int64_t gathered(Segment segment, bool ofBackward) const;
+  /// Gradients that a call has made, until they are reduced.
+  std::int64_t made(Segment segment) const;
+
+private:
+  std::int64_t copies(Segment segment) const;
+
+  const RankSizes &sizes;
+  const RankStorage &storage;
+  std::vector<Bucket> ofSums, ofMicroBatches;
+};
+
+} // namespace heddle::detail
+
+#endif // HEDDLE_LIB_COST_STORAGE_H

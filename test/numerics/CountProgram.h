@@ -1,0 +1,28 @@
+//===- CountProgram.h - what a program does -------------------*- C++ -*-===//
+
+#ifndef HEDDLE_TEST_NUMERICS_COUNTPROGRAM_H
+#define HEDDLE_TEST_NUMERICS_COUNTPROGRAM_H
+
+#include "heddle/Cost/Traffic.h"
+
+#include "mlir/IR/BuiltinOps.h"
+
+#include <map>
+
+namespace heddle {
+
+/// What a program does, counted by walking it.
+struct Counted {
+  double products = 0, attention = 0;
+  std::map<AxisList, AxisTraffic> traffic;
+};
+
+/// Counts in the per-rank program on tensors.
+Counted countInTensors(mlir::ModuleOp module);
+
+/// Counts in the rt program, from the sizes that the runtime is called with.
+Counted countInRuntime(mlir::ModuleOp module);
+
+} // namespace heddle
+
+#endif // HEDDLE_TEST_NUMERICS_COUNTPROGRAM_H
