@@ -27,8 +27,10 @@ public:
                 const Fault &fault);
 
 private:
-  /// The right program of a subject: what its driver compares with. A failure
-  /// is in `error`.
+  /// The file of what a program leaves; "" after a failure, said in `error`.
+  std::string valuesOf(mlir::ModuleOp module, std::string &error);
+  /// What the right program of a subject leaves, which has to report what one
+  /// device does.
   std::string expectedOf(const Subject &subject, std::string &error);
   Verdict judgeTensors(const Subject &subject, Phase phase,
                        mlir::ModuleOp mutant);
@@ -40,6 +42,7 @@ private:
                      bool inAnyOrder);
 
   Folder folder;
+  unsigned programs = 0;
   std::map<const Subject *, std::string> expected;
 };
 

@@ -40,6 +40,22 @@ bool onlyShifts(Value value) {
   });
 }
 
+/// Whether a value goes nowhere, or only to functions that do not look at it.
+bool isUnread(Value value) {
+  return llvm::all_of(value.getUses(), [](OpOperand &use) {
+    // Of the table only its sizes count.
+    if (isa<transformer::EmbeddingGradOp>(use.getOwner()))
+      return use.getOperandNumber() == 2;
+    if (isa<dist::FromRowOp>(use.getOwner()))
+      return isUnread(use.getOwner()->getResult(0));
+    auto call = dyn_cast<func::CallOp>(use.getOwner());
+    auto callee = call ? SymbolTable::lookupNearestSymbolFrom<func::FuncOp>(
+                             call, call.getCalleeAttr())
+                       : func::FuncOp();
+    return callee && isUnread(callee.getArgument(use.getOperandNumber()));
+  });
+}
+
 /// Sums, shares and copies of zero are zero.
 bool isZero(Value value) {
   return value.getDefiningOp<transformer::ZerosOp>() != nullptr;
@@ -113,7 +129,7 @@ private:
     add(
         "scale by an axis size", op,
         isZero(op->getOperand(0)) ? kZero
-        : result.use_empty()      ? "nothing reads the value"
+        : isUnread(result)        ? "nothing reads the value"
         : onlyShifts(result)      ? "a softmax's maximum only shifts exponents"
                                   : "",
         [op, size] {
@@ -191,7 +207,10 @@ private:
       return dist::ShardAttr::get(op->getContext(), mesh, axes, extent);
     };
     bool shifts = isa<transformer::RowMaxOp>(op);
-    bool begins = isa<transformer::DropoutOp>(op);
+    bool begins =
+        isa<transformer::DropoutOp>(op) ||
+        (isa<transformer::AttentionOp, transformer::AttentionGradOp>(op) &&
+         entry.getName() == "g");
     add("cut a shard's extent", op,
         shifts   ? kShift
         : begins ? kBegins

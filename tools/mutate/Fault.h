@@ -39,6 +39,9 @@ std::vector<Fault> findCollectiveFaults(mlir::ModuleOp module);
 /// After Overlap: buckets of reductions.
 std::vector<Fault> findBucketFaults(mlir::ModuleOp module);
 
+/// After Collectives: what is said of how states lie on the ranks.
+std::vector<Fault> findStorageFaults(mlir::ModuleOp module);
+
 /// After Collectives: what decides which elements are dropped.
 std::vector<Fault> findDropoutFaults(mlir::ModuleOp module);
 

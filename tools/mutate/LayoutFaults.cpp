@@ -82,7 +82,10 @@ private:
     if (from.isPartial() && !to.isPartial())
       faults.push_back({"take a partial value for a whole one", describe(op),
                         [op]() mutable { relabel(op, /*whole=*/true); },
-                        isOne(from) ? "the group has one rank" : ""});
+                        isOne(from) ? "the group has one rank"
+                        : op.getInput().getDefiningOp<dist::ReshardOp>()
+                            ? "the reshard in front does it instead"
+                            : ""});
     if (!from.isPartial() && to.isPartial())
       faults.push_back({"miss a make_partial", describe(op),
                         [op]() mutable { relabel(op, /*whole=*/false); },
@@ -125,6 +128,38 @@ private:
                       }});
   }
 
+public:
+  /// The layouts beside states of one rank's tensors.
+  std::vector<Fault> findBeside(ModuleOp module) {
+    for (auto state : module.getOps<transformer::StateOp>()) {
+      auto layout = state->getAttrOfType<dist::LayoutAttr>(dist::kLayoutName);
+      auto whole = state->getAttrOfType<TypeAttr>(dist::kGlobalTypeName);
+      if (!layout || !whole || layout.isPartial())
+        continue;
+      auto type = cast<RankedTensorType>(whole.getValue());
+      dist::MeshAttr mesh = layout.getMesh();
+      auto names =
+          llvm::to_vector(mesh.getNames().getAsValueRange<StringAttr>());
+      for (auto [i, a] : llvm::enumerate(names))
+        for (StringRef b : ArrayRef(names).drop_front(i + 1)) {
+          dist::LayoutAttr other = exchange(layout, a, b);
+          if (other == layout || !fits(other, type))
+            continue;
+          bool same = mesh.getSize(a) == 1 && mesh.getSize(b) == 1;
+          faults.push_back(
+              {"misstate a state's layout",
+               state.getSymName().str() + ": " + other.getShortForm(),
+               [state, other] { state->setAttr(dist::kLayoutName, other); },
+               state.getKind() == transformer::StateKind::GradientSum
+                   ? "nobody puts a sum of gradients together"
+               : same ? "both groups have one rank"
+                      : ""});
+        }
+    }
+    return std::move(faults);
+  }
+
+private:
   static bool isOne(dist::LayoutAttr layout) {
     return layout.getMesh().getGroupSize(layout.getPartial()) *
                layout.getMesh().getGroupSize(layout.getPartialMax()) ==
@@ -150,4 +185,8 @@ private:
 
 std::vector<Fault> mutate::findLayoutFaults(ModuleOp module) {
   return LayoutFaults().find(module);
+}
+
+std::vector<Fault> mutate::findStorageFaults(ModuleOp module) {
+  return LayoutFaults().findBeside(module);
 }

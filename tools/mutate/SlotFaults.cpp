@@ -15,6 +15,7 @@ using namespace heddle::mutate;
 
 namespace {
 
+constexpr const char *kShift = "a softmax's maximum only shifts exponents";
 constexpr const char *kZero = "what is shared is zero";
 
 /// The slot behind `slot`, of `count`.
@@ -109,16 +110,12 @@ private:
     auto buffer = gather.getInput().getDefiningOp<rt::BufferOp>();
     if (!buffer || buffer.getIndices().size() != 1)
       return;
-    APInt number;
-    bool first = matchPattern(buffer.getIndices()[0], m_ConstantInt(&number)) &&
-                 number.isZero();
     add("gather another layer's parameters", gather,
-        [gather, buffer, first]() mutable {
+        [gather, buffer]() mutable {
           OpBuilder builder(buffer);
           auto other = cast<rt::BufferOp>(builder.clone(*buffer));
-          builder.setInsertionPoint(other);
-          other.getIndicesMutable().assign(arith::ConstantIndexOp::create(
-              builder, buffer.getLoc(), first ? 1 : 0));
+          // Of the first two layers the one that it is not.
+          other.getIndicesMutable().assign(nextSlot(buffer.getIndices()[0], 2));
           gather.getInputMutable().assign(other);
         });
   }
@@ -146,9 +143,13 @@ private:
     return names;
   }
 
-  static bool isMakePartial(Operation *op) {
+  static bool launches(Operation *op, StringRef kernel) {
     auto launch = dyn_cast<rt::KernelLaunchOp>(op);
-    return launch && launch.getKernel().starts_with("make_partial");
+    return launch && launch.getKernel().starts_with(kernel);
+  }
+
+  static bool isMakePartial(Operation *op) {
+    return launches(op, "make_partial");
   }
 
   /// Whether a place only says which ranks keep a zero.
@@ -162,7 +163,10 @@ private:
   }
 
   void findPlace(rt::RankIndexOp place) {
-    bool unused = place.getResult().use_empty(), ofZero = placesZero(place);
+    bool unused = place.getResult().use_empty(), ofZero = placesZero(place),
+         shifts = llvm::all_of(place.getResult().getUsers(), [](Operation *op) {
+           return launches(op, "row_max");
+         });
     for (auto axis : program.getMesh().getAsRange<rt::AxisAttr>()) {
       auto other = Builder(place.getContext()).getStrArrayAttr(axis.getName());
       if (other == place.getAxes())
@@ -176,6 +180,7 @@ private:
           unused   ? "nothing reads the value"
           : same   ? "both groups have one rank"
           : ofZero ? kZero
+          : shifts ? kShift
                    : "");
     }
     bool asksForFirst =
@@ -186,6 +191,7 @@ private:
         program.getGroupSize(place.getAxes()) == 1 ? "the group has one rank"
         : unused                                   ? "nothing reads the value"
         : asksForFirst ? "only whether it is zero counts"
+        : shifts       ? kShift
                        : "");
   }
 

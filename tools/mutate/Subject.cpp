@@ -165,8 +165,13 @@ std::unique_ptr<Subject> Subject::create(MLIRContext &context, unsigned index,
     return error = (plan ? one : plan).message(), nullptr;
   subject->plan = std::move(*plan);
 
-  auto reference = compileUpTo(context, {subject->model, subject->train, *one},
-                               Phase::Autodiff);
+  auto reference =
+      compileUpTo(context, {subject->model, subject->train, *one},
+                  Phase::Memory, [&](Phase phase, ModuleOp module) {
+                    if (phase == Phase::Autodiff)
+                      subject->oneDevice =
+                          OwningOpRef<ModuleOp>(module.clone());
+                  });
   auto compiled =
       compileUpTo(context, {subject->model, subject->train, subject->plan},
                   Phase::Memory, [&](Phase phase, ModuleOp module) {
@@ -175,7 +180,7 @@ std::unique_ptr<Subject> Subject::create(MLIRContext &context, unsigned index,
                   });
   if (failed(reference) || failed(compiled))
     return error = subject->title + " does not compile", nullptr;
-  subject->oneDevice = std::move(*reference);
+  subject->oneProgram = std::move(*reference);
   return subject;
 }
 

@@ -23,6 +23,8 @@ public:
   /// A copy of the module after `phase`, Sharding to Memory.
   mlir::OwningOpRef<mlir::ModuleOp> copyAfter(Phase phase) const;
   mlir::ModuleOp reference() const { return oneDevice.get(); }
+  /// The reference after Memory.
+  mlir::ModuleOp referenceProgram() const { return oneProgram.get(); }
   /// Places buffers and writes tables: what phase Memory does.
   mlir::LogicalResult place(mlir::ModuleOp module) const;
 
@@ -33,7 +35,7 @@ private:
   ModelConfig model;
   TrainSettings train;
   Plan plan;
-  mlir::OwningOpRef<mlir::ModuleOp> oneDevice;
+  mlir::OwningOpRef<mlir::ModuleOp> oneDevice, oneProgram;
   std::map<Phase, mlir::OwningOpRef<mlir::ModuleOp>> modules;
 };
 

@@ -70,7 +70,8 @@ std::vector<Fault> findFaults(Phase phase, ModuleOp module) {
   case Phase::Sharding:
     return findLayoutFaults(module);
   case Phase::Collectives:
-    return join(findCollectiveFaults(module), findDropoutFaults(module));
+    return join(join(findCollectiveFaults(module), findDropoutFaults(module)),
+                findStorageFaults(module));
   case Phase::Overlap:
     return join(findCollectiveFaults(module), findBucketFaults(module));
   default:
