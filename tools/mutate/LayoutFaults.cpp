@@ -93,10 +93,13 @@ private:
                         : op.getInput().getDefiningOp<transformer::ZerosOp>()
                             ? "what is shared is zero"
                             : ""});
-    faults.push_back({"delete a reshard", describe(op), [op]() mutable {
+    bool again = llvm::all_of(op->getUsers(), llvm::IsaPred<dist::ReshardOp>);
+    faults.push_back({"delete a reshard", describe(op),
+                      [op]() mutable {
                         op.getResult().replaceAllUsesWith(op.getInput());
                         op.erase();
-                      }});
+                      },
+                      again ? "the reshard behind does it instead" : ""});
   }
 
   void findIn(transformer::StateOp state) {
