@@ -52,6 +52,10 @@ private:
   void close(SmallVector<Reduction> &unit) {
     if (settings.backward)
       std::reverse(unit.begin(), unit.end());
+    // What is added to a sum comes before what reads the sum.
+    std::stable_partition(unit.begin(), unit.end(), [](const Reduction &each) {
+      return each.call() != nullptr;
+    });
     // Reductions of other steps do not part those of one.
     SmallVector<std::string> texts;
     for (const Reduction &reduction : unit)

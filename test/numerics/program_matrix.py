@@ -62,7 +62,11 @@ def edge(split):
 
 # Sequences that are cut otherwise than over dp (the inputs follow the plan); KV heads fewer than
 # tp, ragged heads, tied and untied tables with sequences cut over tp.
-OTHER_PLANS = [("llama", 2, 2, 1, edge({})), ("qwen2", 2, 2, 4, edge({"b": ["dp", "tp"]})),
+# A bias's gradient is added to its sum in each micro-batch, then reduced over tp: in this order.
+EVERY = {**SP, "overlap": {"memory_bytes": 10**9},
+         "zero": {"stage": 3, "shard_group": 2, "prefetch": 2, "reduce": "every_micro_batch", "gather": "every_pass"}}
+OTHER_PLANS = [("gpt2", 4, 2, 4, EVERY),
+               ("llama", 2, 2, 1, edge({})), ("qwen2", 2, 2, 4, edge({"b": ["dp", "tp"]})),
                ("llama", 1, 4, 4, GATHERED), ("qwen2-ragged", 2, 4, 1, GATHERED), ("gpt2", 4, 2, 4, SP),
                ("llama", 2, 2, 1, edge({"b": ["dp"], "s": ["tp"]})), ("llama-ragged", 2, 2, 4, SP),
                ("llama", 1, 4, 1, SP), ("gpt2-ragged", 1, 4, 1, GATHERED), ("qwen3", 1, 2, 1, SP),
