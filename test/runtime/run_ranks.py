@@ -8,14 +8,27 @@ by SIGSEGV after all ranks have ended, as mpirun has been seen to do.
 """
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 
 
 def ending(path):
     """A rank's exit code; None where it left none."""
     return int(path.read_text().splitlines()[0]) if path.exists() else None
+
+
+def wait(launcher, files):
+    """Its exit code. It has been seen to hang in its own end: then it is ended some seconds after all ranks have."""
+    while launcher.poll() is None and not all(file.exists() for file in files):
+        time.sleep(0.02)
+    try:
+        return launcher.wait(timeout=15)
+    except subprocess.TimeoutExpired:
+        os.killpg(launcher.pid, signal.SIGKILL)
+        return launcher.wait()
 
 
 def main():
@@ -25,8 +38,10 @@ def main():
     if crash:
         command = ["sh", "-c", '"$@"; kill -SEGV $$', "launcher", *command]
     with tempfile.TemporaryDirectory() as folder:
-        launcher = subprocess.run(command, check=False, env={**os.environ, "HEDDLE_ENDINGS": folder}).returncode
-        codes = [ending(pathlib.Path(folder) / f"rank-{rank}") for rank in range(ranks)]
+        files = [pathlib.Path(folder) / f"rank-{rank}" for rank in range(ranks)]
+        launcher = wait(subprocess.Popen(command, env={**os.environ, "HEDDLE_ENDINGS": folder},
+                                         start_new_session=True), files)
+        codes = [ending(file) for file in files]
     failed = [code for code in codes if code]
     code = min(failed) if failed else 0 if None not in codes else abs(launcher)
     print(f"ranks: {code}, launcher: {launcher}")

@@ -268,6 +268,8 @@ class CompileAndRun(HeddleTest):
         self.assertIn("token 122", self.heddle("run", self.out, "--data", bad, "--steps", "1", code=2).stderr)
         verified = self.heddle("verify", self.model, "--plan", self.plan, "--json", "--mpi")
         self.assertTrue(json.loads(verified.stdout)["equal"])
+        launcher(f'{mpirun} "$@"; sleep 1000')  # never ends itself
+        self.assertIn("token 122", self.heddle("run", self.out, "--data", bad, "--steps", "1", code=2).stderr)
         # Ends the other ranks before the one that speaks for all has spoken.
         launcher("while [ ${1#/} = $1 ]; do shift; done; OMPI_COMM_WORLD_RANK=2 $@")
         self.assertIn("none.bin", self.heddle("run", self.out, "--data", "none.bin", "--steps", "1", code=2).stderr)

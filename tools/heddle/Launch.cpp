@@ -11,9 +11,15 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <fcntl.h>
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <optional>
 #include <spawn.h>
 #include <sys/wait.h>
 #include <thread>
@@ -24,11 +30,51 @@ extern char **environ;
 using namespace heddle;
 using namespace heddle::tool;
 
+/// Whether the work of a program is over, though it has not ended itself.
+using IsOver = std::function<bool()>;
+
+/// Ends a process and all that descend from it.
+static void killTree(pid_t process) {
+  std::ifstream file(fmt::format("/proc/{0}/task/{0}/children", process));
+  const std::vector<pid_t> children{std::istream_iterator<pid_t>(file), {}};
+  kill(process, SIGKILL);
+  for (pid_t child : children)
+    killTree(child);
+}
+
+/// Waits for a process. One whose work is over is given some seconds to end
+/// itself: mpirun has been seen to wait for itself for ever.
+static Result<int> waitFor(pid_t child, const std::string &name,
+                           const IsOver &isOver) {
+  using Clock = std::chrono::steady_clock;
+  constexpr std::chrono::seconds kPatience(10);
+  std::optional<Clock::time_point> over;
+  int status = 0;
+  for (pid_t ended = 0; ended == 0;) {
+    ended = waitpid(child, &status, isOver ? WNOHANG : 0);
+    if (ended < 0 && errno != EINTR)
+      return Error{
+          fmt::format("cannot wait for {}: {}", name, strerror(errno))};
+    if (ended > 0)
+      break;
+    ended = 0;
+    if (!isOver)
+      continue;
+    if (!over && isOver())
+      over = Clock::now();
+    if (over && Clock::now() - *over > kPatience)
+      killTree(child);
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
 /// Starts a program, its stdout and stderr going to files where those are
 /// named.
 static Result<int> spawnAndWait(const std::vector<std::string> &command,
                                 const std::string &output,
-                                const std::string &errors) {
+                                const std::string &errors,
+                                const IsOver &isOver) {
   std::vector<char *> words;
   for (const std::string &word : command)
     words.push_back(const_cast<char *>(word.c_str()));
@@ -48,19 +94,14 @@ static Result<int> spawnAndWait(const std::vector<std::string> &command,
   if (failed)
     return Error{
         fmt::format("cannot start {}: {}", command[0], strerror(failed))};
-  int status = 0;
-  while (waitpid(child, &status, 0) < 0)
-    if (errno != EINTR)
-      return Error{
-          fmt::format("cannot wait for {}: {}", command[0], strerror(errno))};
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  return waitFor(child, command[0], isOver);
 }
 
-Result<Outcome> tool::execute(const std::vector<std::string> &command,
-                              Capture capture) {
+static Result<Outcome> executeUntil(const std::vector<std::string> &command,
+                                    Capture capture, const IsOver &isOver) {
   std::fflush(stdout);
   if (capture == Capture::Nothing) {
-    Result<int> code = spawnAndWait(command, "", "");
+    Result<int> code = spawnAndWait(command, "", "", isOver);
     if (!code)
       return code.error();
     return Outcome{*code, "", ""};
@@ -70,7 +111,7 @@ Result<Outcome> tool::execute(const std::vector<std::string> &command,
     return scratch.error();
   std::string output = (scratch->path() / "stdout").string();
   std::string errors = (scratch->path() / "stderr").string();
-  Result<int> code = spawnAndWait(command, output, errors);
+  Result<int> code = spawnAndWait(command, output, errors, isOver);
   if (!code)
     return code.error();
   Outcome outcome{*code, "", ""};
@@ -82,6 +123,11 @@ Result<Outcome> tool::execute(const std::vector<std::string> &command,
     *to = std::move(*text);
   }
   return outcome;
+}
+
+Result<Outcome> tool::execute(const std::vector<std::string> &command,
+                              Capture capture) {
+  return executeUntil(command, capture, {});
 }
 
 /// mpirun and its options for so many ranks.
@@ -99,14 +145,17 @@ static Result<std::vector<std::string>> mpirun(int64_t ranks) {
 }
 
 /// Runs the command of a launcher. How it went is what the ranks say: mpirun
-/// has been seen to crash while it shut itself down, after all had ended.
+/// has been seen to crash or to hang while it shut itself down, after all had
+/// ended.
 static Result<Outcome> executeRanks(const std::vector<std::string> &command,
                                     int64_t ranks, Capture capture) {
   Result<ScratchFolder> endings = ScratchFolder::create();
   if (!endings)
     return endings.error();
   setenv(runtime::kEndingsVariable, endings->path().c_str(), 1);
-  Result<Outcome> outcome = execute(command, capture);
+  Result<Outcome> outcome = executeUntil(command, capture, [&] {
+    return readEndings(endings->path(), ranks).has_value();
+  });
   unsetenv(runtime::kEndingsVariable);
   if (!outcome)
     return outcome;
