@@ -372,7 +372,10 @@ void PlanChecker::warnAboutIdleAxes() {
   Result<std::optional<PlanDims>> x =
       valueLayout(plan, model, "block.x", "b s d");
   if (x && *x)
-    splitsBatch = (**x)[0] == dataAxes(plan);
+    splitsBatch =
+        std::ranges::all_of(dataAxes(plan), [&](const std::string &axis) {
+          return std::ranges::count((**x)[0], axis) > 0;
+        });
   if (dp > 1 && !splitsBatch)
     warn("no rule of tensor.values splits block.x along b over dp: its {} "
          "ranks do the same work",

@@ -257,6 +257,18 @@ static LayoutAttr sumLayout(LayoutAttr produced, const Storage &storage) {
   return produced.withPartial(ArrayAttr::get(produced.getContext(), left));
 }
 
+/// The axes that may cut runs of a state: those that cut none of its
+/// dimensions already.
+static ArrayAttr freeRuns(ArrayAttr runs, LayoutAttr layout) {
+  SmallVector<Attribute> left;
+  for (Attribute axis : runs)
+    if (llvm::none_of(
+            layout.getDims().getAsRange<ArrayAttr>(),
+            [&](ArrayAttr axes) { return llvm::is_contained(axes, axis); }))
+      left.push_back(axis);
+  return ArrayAttr::get(runs.getContext(), left);
+}
+
 /// States take their layout into their type: dimensions as the parameter is
 /// computed with, or as they were given; runs as the plan stores their kind.
 static LogicalResult
@@ -275,9 +287,9 @@ setStateTypes(ModuleOp module, const Pinned &pinned,
     if (!layout)
       return state.emitOpError() << "has no layout";
     state->removeAttr(dist::kLayoutName);
-    state.setType(
-        dist::withLayout(state.getTensorType(),
-                         layout.withRuns(storage->runsOf(state.getKind()))));
+    state.setType(dist::withLayout(
+        state.getTensorType(),
+        layout.withRuns(freeRuns(storage->runsOf(state.getKind()), layout))));
   }
   return success();
 }

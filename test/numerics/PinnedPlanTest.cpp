@@ -187,7 +187,7 @@ TEST_P(PinnedPlan, EqualsOneDevice) {
                                                  << comparison->describe();
   };
   EXPECT_TRUE(
-      succeeded(compiling.run(model, plan, Phase::Collectives, observe)))
+      succeeded(compiling.run(model, plan, Phase::Overlap, observe)))
       << compiling.errors;
 }
 

@@ -181,7 +181,7 @@ TEST_P(PlanMatrix, EqualsOneDeviceAfterEveryPhase) {
       compileUpTo(context, CompileInput{model, train, one}, Phase::Autodiff);
   ASSERT_TRUE(succeeded(reference));
   auto observe = [&](Phase phase, mlir::ModuleOp module) {
-    if (phase < Phase::Autodiff || phase > Phase::Collectives)
+    if (phase < Phase::Autodiff || phase > Phase::Overlap)
       return;
     interpret::CompareOptions options;
     auto comparison = interpret::compareSteps(**reference, module, options);
@@ -190,7 +190,7 @@ TEST_P(PlanMatrix, EqualsOneDeviceAfterEveryPhase) {
                                                  << comparison->describe();
   };
   EXPECT_TRUE(succeeded(compileUpTo(context, CompileInput{model, train, plan},
-                                    Phase::Collectives, observe)));
+                                    Phase::Overlap, observe)));
 }
 
 // A mask follows the sequence's number in the whole batch: the same sequences
@@ -216,7 +216,7 @@ TEST(DropoutMasks, DoNotDependOnMicroBatches) {
                     CompileInput{model, train,
                                  planOf(model, dp, tp, 16 / dp / microBatches,
                                         microBatches, "")},
-                    Phase::Collectives);
+                    Phase::Overlap);
     ASSERT_TRUE(succeeded(module));
     auto comparison = interpret::compareSteps(**reference, **module, {});
     ASSERT_TRUE(succeeded(comparison));

@@ -65,7 +65,12 @@ def edge(split):
 # A bias's gradient is added to its sum in each micro-batch, then reduced over tp: in this order.
 EVERY = {**SP, "overlap": {"memory_bytes": 10**9},
          "zero": {"stage": 3, "shard_group": 2, "prefetch": 2, "reduce": "every_micro_batch", "gather": "every_pass"}}
-OTHER_PLANS = [("gpt2", 4, 2, 4, EVERY),
+# A parameter that data axes cut for computing is stored as it is, beside others in runs.
+FFN_OVER_DATA = {"tensor": {"parameters": [{"match": "*", "split": {}},
+                                           *({"match": f"*{name}_proj.weight", "split": {"f": ["dp"]}}
+                                             for name in ("gate", "up", "down"))]},
+                 "zero": {"stage": 3, "gather": "every_pass", "reduce": "every_micro_batch"}}
+OTHER_PLANS = [("gpt2", 4, 2, 4, EVERY), ("qwen3", 2, 1, 4, FFN_OVER_DATA),
                ("llama", 2, 2, 1, edge({})), ("qwen2", 2, 2, 4, edge({"b": ["dp", "tp"]})),
                ("llama", 1, 4, 4, GATHERED), ("qwen2-ragged", 2, 4, 1, GATHERED), ("gpt2", 4, 2, 4, SP),
                ("llama", 2, 2, 1, edge({"b": ["dp"], "s": ["tp"]})), ("llama-ragged", 2, 2, 4, SP),
@@ -80,9 +85,10 @@ DROPOUT_PLANS = [("gpt2-dropout", 2, 2, 4, SP), ("gpt2-dropout", 1, 4, 1, WHOLE)
 
 def describe(tensor):
     forms = [key for key in ("sequence_parallel", "save_gathered") if tensor.get(key)]
+    forms += [f"zero {tensor['zero']['stage']}"] if "zero" in tensor else []
     if isinstance(tensor["tensor"], str):
         return " ".join(["megatron", *forms])
-    return f"values {json.dumps(tensor['tensor']['values'])}"[:100]
+    return " ".join([f"values {json.dumps(tensor['tensor'].get('values', []))}"[:100], *forms])
 
 
 def all_cases():

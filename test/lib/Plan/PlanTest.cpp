@@ -434,6 +434,23 @@ TEST(PlanCheck, UnsupportedFeaturesAreNamedWhereActive) {
               HasSubstr("schedule \"gpipe\"" + tail));
 }
 
+TEST(PlanCheck, IdleRanksAreToldWhereThereAreAny) {
+  ModelConfig model = test::llama10m();
+  auto over = [&](const std::vector<std::string> &axes, const char *zero) {
+    Plan plan = planOf(mesh(1, 4, 1, 2) + zero, model);
+    for (const char *value : {"block.x", "block.delta"})
+      plan.tensor.values.push_back({value, {{"b", axes}}});
+    plan.microBatch = 2;
+    return checked(plan, model, 8);
+  };
+  const char *hsdp = R"(, "zero": {"stage": 1, "shard_group": 2})";
+  for (const char *zero : {"", hsdp}) {
+    EXPECT_EQ(over({"dp"}, zero), "");
+    EXPECT_EQ(over({"dp", "tp"}, zero), "");
+  }
+  EXPECT_THAT(over({"dp.shard"}, hsdp), HasSubstr("its 4 ranks do the same"));
+}
+
 TEST(PlanCheck, RulesMustFitTheModel) {
   ModelConfig model = test::llama10m();
   auto withRule = [&](const std::string &match, const std::string &split) {
