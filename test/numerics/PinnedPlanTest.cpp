@@ -186,8 +186,7 @@ TEST_P(PinnedPlan, EqualsOneDevice) {
     EXPECT_TRUE(comparison->isEqual(kTolerance)) << phaseName(phase) << "\n"
                                                  << comparison->describe();
   };
-  EXPECT_TRUE(
-      succeeded(compiling.run(model, plan, Phase::Overlap, observe)))
+  EXPECT_TRUE(succeeded(compiling.run(model, plan, Phase::Overlap, observe)))
       << compiling.errors;
 }
 
