@@ -1,8 +1,16 @@
 #include "heddle/Plan/Plan.h"
 
+#include "PlanNames.h"
+
 #include <fmt/format.h>
 
 namespace heddle {
+
+std::string scheduleWord(PlanScheduleKind kind) {
+  return kind == PlanScheduleKind::Table
+             ? "table"
+             : detail::wordOf(detail::scheduleWords, kind);
+}
 
 std::string PlanRange::text() const {
   if (empty())

@@ -69,6 +69,9 @@ enum class PlanScheduleKind {
   Table, ///< the rows are in the plan
 };
 
+/// The word of plan.json for a schedule; "table" for Table.
+std::string scheduleWord(PlanScheduleKind kind);
+
 struct PlanStages {
   std::vector<std::vector<PlanRange>> layers; ///< [rank of pp][chunk]
   PlanPlace embedding;
