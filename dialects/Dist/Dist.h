@@ -79,12 +79,14 @@ mlir::RankedTensorType withLayout(mlir::RankedTensorType type,
 /// axes that cut them, no encoding.
 mlir::RankedTensorType getLocalType(mlir::RankedTensorType type);
 
-/// The layout that each result of `op` has, given those of its operands. A
-/// result gets a null layout where no operand has one. Fails with a message
-/// where the operands break (F3) to (F5).
+/// The layout that each result of `op` has, given those of its operands; those
+/// wanted of the `results` decide factors that no operand has (rows of a table
+/// whose gradient is made). A result gets a null layout where no operand has
+/// one. Fails with a message where the operands break (F3) to (F5).
 mlir::FailureOr<llvm::SmallVector<LayoutAttr>>
 deriveResultLayouts(mlir::Operation *op, const FactorRule &rule,
                     llvm::ArrayRef<LayoutAttr> operands,
+                    llvm::ArrayRef<LayoutAttr> results,
                     llvm::function_ref<mlir::InFlightDiagnostic()> emitError);
 
 } // namespace heddle::dist

@@ -33,7 +33,8 @@ def Dist_FactorRuleOpInterface : OpInterface<"FactorRuleOpInterface"> {
     - (F3) a factor is cut by the same axes in every operand that has it;
     - (F4) no axis cuts two factors, and none that is `whole`;
     - (F5) an operand is partial only where the rule is linear or additive in it;
-    - (F6) each result has the layout that follows from the operands;
+    - (F6) each result has the layout that follows from the operands; a factor
+      that no operand has is cut as the result says;
     - (F7) `shards`, where the op has it, names factors with the mark `position`.
     - (F8) where one tensor is in runs, all tensors have its dimensions and its
       runs; a result has them too, or is a sum over all dimensions.

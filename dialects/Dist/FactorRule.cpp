@@ -197,10 +197,11 @@ namespace {
 class Derivation {
 public:
   Derivation(Operation *op, const FactorRule &rule,
-             ArrayRef<LayoutAttr> operands,
+             ArrayRef<LayoutAttr> operands, ArrayRef<LayoutAttr> wanted,
              llvm::function_ref<InFlightDiagnostic()> emitError)
-      : op(op), rule(rule), operands(operands), emitError(emitError),
-        axes(rule.factors.size()), padded(rule.factors.size(), 0) {
+      : op(op), rule(rule), operands(operands), wanted(wanted),
+        emitError(emitError), axes(rule.factors.size()),
+        padded(rule.factors.size(), 0) {
     for (LayoutAttr layout : operands)
       if (layout)
         mesh = layout.getMesh();
@@ -209,8 +210,11 @@ public:
   FailureOr<SmallVector<LayoutAttr>> run() {
     if (!mesh)
       return SmallVector<LayoutAttr>(rule.results.size());
-    if (failed(collectAxes()) || failed(checkAxes()) ||
-        failed(collectPartial()) || failed(collectRuns()))
+    if (failed(collectAxes()))
+      return failure();
+    takeMade();
+    if (failed(checkAxes()) || failed(collectPartial()) ||
+        failed(collectRuns()))
       return failure();
     SmallVector<LayoutAttr> results;
     for (const SmallVector<unsigned> &factors : rule.results) {
@@ -248,6 +252,16 @@ private:
           padded[factor] = layout.getPadded()[dim];
       }
     return success();
+  }
+
+  // A factor that no operand has is cut and stored as its result says.
+  void takeMade() {
+    for (auto [layout, factors] : llvm::zip(wanted, rule.results))
+      for (auto [dim, factor] : llvm::enumerate(factors))
+        if (layout && !axes[factor]) {
+          axes[factor] = layout.getAxes(dim);
+          padded[factor] = layout.getPadded()[dim];
+        }
   }
 
   // F4: an op that needs a factor whole computes over all of it, so padding
@@ -393,7 +407,7 @@ private:
 
   Operation *op;
   const FactorRule &rule;
-  ArrayRef<LayoutAttr> operands;
+  ArrayRef<LayoutAttr> operands, wanted;
   llvm::function_ref<InFlightDiagnostic()> emitError;
   MeshAttr mesh;
   SmallVector<ArrayAttr> axes;
@@ -406,8 +420,9 @@ private:
 
 FailureOr<SmallVector<LayoutAttr>> heddle::dist::deriveResultLayouts(
     Operation *op, const FactorRule &rule, ArrayRef<LayoutAttr> operands,
+    ArrayRef<LayoutAttr> results,
     llvm::function_ref<InFlightDiagnostic()> emitError) {
-  return Derivation(op, rule, operands, emitError).run();
+  return Derivation(op, rule, operands, results, emitError).run();
 }
 
 //===----------------------------------------------------------------------===//
@@ -470,11 +485,12 @@ LogicalResult heddle::dist::verifyFactors(Operation *op) {
     return op->emitOpError() << message;
   if (failed(verifySizes(op, *rule)) || failed(verifyShards(op, *rule)))
     return failure();
-  SmallVector<LayoutAttr> operands;
-  for (Type type : op->getOperandTypes())
-    operands.push_back(getLayout(type));
+  auto layouts = [](TypeRange types) {
+    return llvm::map_to_vector(types, [](Type t) { return getLayout(t); });
+  };
   FailureOr<SmallVector<LayoutAttr>> expected = deriveResultLayouts(
-      op, *rule, operands, [&] { return op->emitOpError(); });
+      op, *rule, layouts(op->getOperandTypes()), layouts(op->getResultTypes()),
+      [&] { return op->emitOpError(); });
   if (failed(expected))
     return failure();
   for (auto [i, layout] : llvm::enumerate(*expected)) { // F6

@@ -126,9 +126,9 @@ Values SplitTensorsOp::buildGradient(OpBuilder &builder,
 
 Values EmbeddingOp::buildGradient(OpBuilder &builder,
                                   ArrayRef<Value> gradients) {
-  return {Value(), EmbeddingGradOp::create(
-                       builder, getLoc(), getTable().getType(), getIds(),
-                       gradients[0], getTable(), getShardsAttr())};
+  return {Value(),
+          EmbeddingGradOp::create(builder, getLoc(), getTable().getType(),
+                                  getIds(), gradients[0], getShardsAttr())};
 }
 
 FailureOr<std::pair<Value, Value>>

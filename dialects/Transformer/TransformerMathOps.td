@@ -386,19 +386,20 @@ def Transformer_EmbeddingOp : Transformer_RuleOp<"embedding",
 }
 
 def Transformer_EmbeddingGradOp : Transformer_RuleOp<"embedding_grad",
-    "b s, b s d, v d -> v d; sum b s; position v; linear 1"> {
+    "b s, b s d -> v d; sum b s; position v; linear 1"> {
   let summary = "Sums the gradients of each row's uses";
   let description = [{
-    The table is an operand for its shape and layout; its values are not read.
+    The result says how many rows there are, and which of them a rank has: the
+    table is no operand, so backward does not gather it.
 
     ```mlir
-    %d_table = transformer.embedding_grad %tokens, %d_e, %table : (tensor<4x32xi32>, tensor<4x32x64xf32>, tensor<251x64xf32>) -> tensor<251x64xf32>
+    %d_table = transformer.embedding_grad %tokens, %d_e : (tensor<4x32xi32>, tensor<4x32x64xf32>) -> tensor<251x64xf32>
     ```
   }];
   let arguments = (ins Transformer_Integer:$ids, Transformer_Float:$resultGradient,
-                       Transformer_Float:$like, OptionalAttr<Dist_ShardsAttr>:$shards);
+                       OptionalAttr<Dist_ShardsAttr>:$shards);
   let results = (outs Transformer_Float:$result);
-  let assemblyFormat = "$ids `,` $resultGradient `,` $like (`shards` $shards^)? attr-dict `:` functional-type(operands, results)";
+  let assemblyFormat = "$ids `,` $resultGradient (`shards` $shards^)? attr-dict `:` functional-type(operands, results)";
 }
 
 def Transformer_RowMaxOp : Transformer_RuleOp<"row_max", "... v -> ...; max v; position v"> {

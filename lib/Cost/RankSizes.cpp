@@ -21,8 +21,7 @@ std::int64_t RankParameter::elements() const {
 
 bool RankParameter::isReadByBackward() const {
   const bool isBias = family.argument[0] == 'b' || family.argument[0] == 'h';
-  return family.segment == Segment::Embedding ||
-         (family.segment == Segment::Block && !isBias);
+  return family.segment == Segment::Block && !isBias;
 }
 
 std::int64_t RankSizes::ranks(const AxisList &axes) const {

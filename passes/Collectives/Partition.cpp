@@ -51,10 +51,10 @@ static LogicalResult setShards(Operation *op) {
   if (failed(rule))
     return op->emitOpError() << "has a factor rule that does not fit its types";
   NamedAttrList shards;
-  for (auto [operand, factors] : llvm::enumerate(rule->operands))
+  auto add = [&](Type tensor, ArrayRef<unsigned> factors) {
+    auto type = cast<RankedTensorType>(tensor);
+    LayoutAttr layout = dist::getLayout(type);
     for (auto [dim, factor] : llvm::enumerate(factors)) {
-      auto type = cast<RankedTensorType>(op->getOperand(operand).getType());
-      LayoutAttr layout = dist::getLayout(type);
       if (!rule->factors[factor].position || !layout)
         continue;
       bool whole = layout.getAxes(dim).empty() &&
@@ -66,6 +66,11 @@ static LogicalResult setShards(Operation *op) {
                                         layout.getAxes(dim),
                                         type.getDimSize(dim)));
     }
+  };
+  for (auto [type, factors] : llvm::zip(op->getOperandTypes(), rule->operands))
+    add(type, factors);
+  for (auto [type, factors] : llvm::zip(op->getResultTypes(), rule->results))
+    add(type, factors);
   if (!shards.empty())
     op->setAttr(dist::kShardsName, shards.getDictionary(op->getContext()));
   return success();

@@ -354,7 +354,7 @@ LogicalResult BlockLowering::lowerEmbedding(EmbeddingOp op) {
 }
 
 LogicalResult BlockLowering::lowerEmbeddingGrad(EmbeddingGradOp op) {
-  int64_t rows = rowsOf(op.getLike());
+  int64_t rows = rowsOf(op.getResult());
   int64_t tokens =
       cast<RankedTensorType>(op.getIds().getType()).getNumElements();
   Value first = beginOfShard(op.getLoc(), dist::getShard(op, "v"), rows);
@@ -368,7 +368,7 @@ LogicalResult BlockLowering::lowerEmbeddingGrad(EmbeddingGradOp op) {
   if (!sum) // rows that no token asks for
     rt::ZeroOp::create(builder, op.getLoc(), labelOf(op), table, stream);
   int64_t columns =
-      cast<RankedTensorType>(op.getLike().getType()).getDimSize(1);
+      cast<RankedTensorType>(op.getResult().getType()).getDimSize(1);
   rt::SegmentSumOp::create(
       builder, op.getLoc(), labelOf(op),
       viewAs(placeOf(op.getResultGradient()), {tokens, columns}), sorted, table,

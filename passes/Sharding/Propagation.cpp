@@ -505,8 +505,13 @@ LogicalResult Propagation::visit(dist::FactorRuleOpInterface interface) {
   chooseAxes(op, operands, axes);
   SmallVector<LayoutAttr> layouts = moveOperands(op, operands, axes);
 
+  SmallVector<LayoutAttr> wanted =
+      llvm::map_to_vector(rule->results, [&](ArrayRef<unsigned> factors) {
+        return axes.layoutFor(factors, pinned.mesh,
+                              ArrayAttr::get(op->getContext(), {}));
+      });
   FailureOr<SmallVector<LayoutAttr>> results = dist::deriveResultLayouts(
-      op, *rule, layouts, [&] { return op->emitOpError(); });
+      op, *rule, layouts, wanted, [&] { return op->emitOpError(); });
   if (failed(results))
     return failure();
   bool ofParameter = llvm::any_of(

@@ -214,9 +214,7 @@ def write_scatter_add(graph, op):
     ids, rows = op["ins"]
     shape = [op["rows"], graph.values[rows].shape[-1]]
     dims = [(axes, stored_size(size, axes, graph.mesh)) for size, axes in zip(shape, op["out_sharding"])]
-    table = graph.name()
-    graph.argument(table, Value(shape, dims), [0.0] * math.prod(shape))
-    graph.add_line(op["out"], "embedding_grad", [ids, rows, table], Value(shape, dims))
+    graph.add_line(op["out"], "embedding_grad", [ids, rows], Value(shape, dims))
 
 
 def write_reshape(graph, op):

@@ -385,7 +385,7 @@ struct ClosedForm {
   const char *zero; ///< of the plan
   double parameters, gradients, optimizer;
   double moved; ///< in (K - 1) / K of P
-  double head;  ///< of these, not for the head's parameters
+  double once;  ///< of these, not for parameters outside of blocks
 };
 
 constexpr double kGroup = 64, kMicroBatches = 3;
@@ -395,7 +395,8 @@ const ClosedForm kClosedForms[] = {
     {R"("stage": 2, "reduce": "last")", 1, 1, 2 / kGroup, 2, 0},
     {R"("stage": 2, "reduce": "every_micro_batch")", 1, 1 / kGroup, 2 / kGroup,
      kMicroBatches + 1, 0},
-    // The head's forward and backward are one function: gathered once.
+    // The head's forward and backward are one function, and the gradient of a
+    // table is made without it: gathered once.
     {R"("stage": 3, "reduce": "every_micro_batch", "gather": "every_pass")",
      1 / kGroup, 1 / kGroup, 2 / kGroup, 3 * kMicroBatches, kMicroBatches},
     {R"("stage": 3, "reduce": "every_micro_batch",
@@ -411,7 +412,8 @@ TEST(CostOfProgram, StatesAndVolumesHaveTheirClosedForms) {
   ModelConfig model =
       must(readModelConfig(root / "test/cases/hf_configs/llama-3-8b.json"));
   const double all = static_cast<double>(parameterCount(model)),
-               ofHead = double(model.vocabulary + 1) * double(model.hidden);
+               outside =
+                   double(2 * model.vocabulary + 1) * double(model.hidden);
   Shape shape = {int64_t(kGroup),        1,   1,
                  int64_t(kMicroBatches), 128, OptimizerKind::AdamW};
   for (const ClosedForm &form : kClosedForms) {
@@ -431,7 +433,7 @@ TEST(CostOfProgram, StatesAndVolumesHaveTheirClosedForms) {
       if (each.isOfStates)
         bytes += each.bytes;
     EXPECT_EQ(bytes, 4 * (kGroup - 1) / kGroup *
-                         (form.moved * all - form.head * ofHead));
+                         (form.moved * all - form.once * outside));
   }
 }
 

@@ -43,9 +43,6 @@ bool onlyShifts(Value value) {
 /// Whether a value goes nowhere, or only to functions that do not look at it.
 bool isUnread(Value value) {
   return llvm::all_of(value.getUses(), [](OpOperand &use) {
-    // Of the table only its sizes count.
-    if (isa<transformer::EmbeddingGradOp>(use.getOwner()))
-      return use.getOperandNumber() == 2;
     if (isa<dist::FromRowOp>(use.getOwner()))
       return isUnread(use.getOwner()->getResult(0));
     auto call = dyn_cast<func::CallOp>(use.getOwner());

@@ -225,3 +225,30 @@ func.func @f8_operands(%x: !x, %y: !whole) {
   %0 = transformer.add %x, %y : (!x, !whole) -> !x
   return
 }
+
+// -----
+
+// F4: a factor that no operand has is cut as the result says, but by no axis
+// that cuts another one.
+#m = #dist.mesh<["tp" = 2]>
+!ids = tensor<4x32xi32, #dist.layout<#m, [{}, {"tp"}]>>
+!x = tensor<4x32x16xf32, #dist.layout<#m, [{}, {"tp"}, {}]>>
+!table = tensor<8x16xf32, #dist.layout<#m, [{"tp"}, {}]>>
+func.func @f4_made(%ids: !ids, %x: !x) {
+  // expected-error @below {{axis "tp" splits two factors, 's' and 'v'}}
+  %0 = transformer.embedding_grad %ids, %x : (!ids, !x) -> !table
+  return
+}
+
+// -----
+
+// F6: what else the result's layout says follows from the operands.
+#m = #dist.mesh<["dp" = 2, "tp" = 2]>
+!ids = tensor<4x32xi32, #dist.layout<#m, [{"dp"}, {}]>>
+!x = tensor<4x32x16xf32, #dist.layout<#m, [{"dp"}, {}, {}]>>
+!table = tensor<8x16xf32, #dist.layout<#m, [{"tp"}, {}]>>
+func.func @f6_made(%ids: !ids, %x: !x) {
+  // expected-error @below {{result 0 must have layout [{"tp"}, {}], partial = ["dp"], got [{"tp"}, {}]}}
+  %0 = transformer.embedding_grad %ids, %x : (!ids, !x) -> !table
+  return
+}

@@ -67,8 +67,7 @@
 // CHECK-NEXT:        transformer.accumulate %[[D]]#1 into @"layers.{}.w.gradient_sum" at %layer
 // CHECK-NEXT:        transformer.yield %[[D]]#0
 // CHECK-NEXT:      }
-// CHECK-NEXT:      %[[EMBED:.*]] = transformer.load @embed
-// CHECK-NEXT:      %[[DE:.*]] = func.call @embedding_bwd(%[[DX]], %[[T]], %[[EMBED]])
+// CHECK-NEXT:      %[[DE:.*]] = func.call @embedding_bwd(%[[DX]], %[[T]])
 // CHECK-NEXT:      transformer.accumulate %[[DE]] into @embed.gradient_sum
 // CHECK-NEXT:      %loss_sum = transformer.add %[[LOSSES]], %[[H]]#0
 // CHECK-NEXT:      transformer.yield %loss_sum

@@ -103,7 +103,7 @@ func.func @step(%tokens: !stack {transformer.as = "tokens"$ids}, %labels: !stack
       %da = transformer.contract "b s e, e d -> b s d" %d, %w : (!x, !w) -> !x
       transformer.yield %da : !x
     }
-    %de = transformer.embedding_grad %ids, %dx0, %t : (!ids, !x, !t) -> !t
+    %de = transformer.embedding_grad %ids, %dx0 : (!ids, !x) -> !t
     transformer.accumulate %de into @table.sum : !t
     transformer.yield %after : tensor<f32>
   }

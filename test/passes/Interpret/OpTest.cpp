@@ -194,7 +194,7 @@ TEST_F(OpTest, Embedding) {
   std::string text =
       R"((%i: tensor<1x3xi32>, %t: tensor<3x2xf32>) -> (tensor<1x3x2xf32>, tensor<3x2xf32>) {
     %x = transformer.embedding %i, %t : (tensor<1x3xi32>, tensor<3x2xf32>) -> tensor<1x3x2xf32>
-    %d = transformer.embedding_grad %i, %x, %t : (tensor<1x3xi32>, tensor<1x3x2xf32>, tensor<3x2xf32>) -> tensor<3x2xf32>
+    %d = transformer.embedding_grad %i, %x : (tensor<1x3xi32>, tensor<1x3x2xf32>) -> tensor<3x2xf32>
     return %x, %d : tensor<1x3x2xf32>, tensor<3x2xf32>
   })";
   Tensor table = floats({3, 2}, {1, 2, 3, 4, 5, 6});

@@ -385,9 +385,9 @@ static std::string vocabularyText(std::string local, std::string shard,
          ", tensor<i64>) -> " + logits + "\n" +
          "%dt = transformer.contract \"b s v, b s d -> v d\" %d, %xs : (" +
          logits + ", " + x + ") -> " + table + "\n" +
-         "%de = transformer.embedding_grad %ids, %xs, %t" + shard + " : (" +
-         ids + ", " + x + ", " + table + ") -> " + table + "\n" +
-         "return %loss, %dt, %de : " + row + ", " + table + ", " + table + " }";
+         "%de = transformer.embedding_grad %ids, %xs" + shard + " : (" + ids +
+         ", " + x + ") -> " + table + "\n" + "return %loss, %dt, %de : " + row +
+         ", " + table + ", " + table + " }";
 }
 
 // Seven rows stored as nine, three to a rank along b.

@@ -108,3 +108,27 @@ module attributes {dist.mesh = #pod, dist.values = {block.x = #x, block.delta = 
     return %delta : tensor<4x8x12xf32>
   }
 }
+
+// -----
+
+// The rows of a table's gradient are cut and stored as the parameter is, though
+// no operand has them: backward does not need the table.
+//
+// LAYOUT-LABEL: func.func @embedding_bwd(
+// LAYOUT:         transformer.embedding_grad {{.*}} -> tensor<9x12xf32, #[[TABLE:.*]]>
+// LAYOUT-NEXT:    return
+
+// CHECK-LABEL: func.func @embedding_bwd(
+// CHECK:         transformer.embedding_grad %{{.*}}, %{{.*}} shards {v = #dist.shard<#{{.*}}, ["tp"], 9>} {{.*}} -> tensor<3x12xf32>
+#pod = #dist.mesh<["dp" = 2, "tp" = 4]>
+#x = #dist.layout<#pod, [{"dp"}, {}, {}]>
+#ids = #dist.layout<#pod, [{"dp"}, {}]>
+#rows = #dist.layout<#pod, [{"tp"} padded 12, {}]>
+module attributes {dist.mesh = #pod, dist.values = {block.x = #x, block.delta = #x, tokens = #ids}} {
+  transformer.state @table parameter : tensor<9x12xf32> {dist.layout = #rows, factors = "v d"}
+  func.func @embedding_bwd(%d_x: tensor<4x8x12xf32> {transformer.as = "d_x"}, %tokens: tensor<4x8xi32> {transformer.as = "tokens"})
+      -> (tensor<9x12xf32> {transformer.as = "d_table", transformer.gradient_of = @table}) {
+    %d_table = transformer.embedding_grad %tokens, %d_x : (tensor<4x8xi32>, tensor<4x8x12xf32>) -> tensor<9x12xf32>
+    return %d_table : tensor<9x12xf32>
+  }
+}
