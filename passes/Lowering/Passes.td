@@ -67,4 +67,33 @@ def VerifyArenasPass : Pass<"lowering-verify-arenas", "::mlir::ModuleOp"> {
   }];
 }
 
+def VerifyLaunchesPass : Pass<"lowering-verify-launches", "::mlir::ModuleOp"> {
+  let summary = "No ranks wait for each other's collectives for ever";
+  let description = [{
+    Kernels of one communicator block those of others: where one rank launches A
+    before B and another one B before A, both wait for ever. So members of a
+    group must launch the same in one order, and the orders of all ranks, taken
+    together, must not go round. Walks the collectives of all iterations; those
+    of one `rt.group` have no order among themselves. An error names a smallest
+    cycle, launch by launch, or the first launch in which two members differ.
+
+    All ranks run one program, or, where the module has several, each the one of
+    its place on the axis "pp".
+
+    Example: one of two programs has
+
+    ```mlir
+    rt.all_reduce "grad" sum %x -> %x over ["pp"] on "comm" : !rt.buf<4x8xf32> -> !rt.buf<4x8xf32>
+    rt.all_reduce "norm" sum %x -> %x over ["pp", "tp"] on "comm" : !rt.buf<4x8xf32> -> !rt.buf<4x8xf32>
+    ```
+
+    and the other one has them the other way round: ranks would wait for each
+    other for ever.
+
+    - Expects: `rt.program`s.
+    - Leaves: the module as it is.
+    - Skips: streams and events, which order work of one rank only.
+  }];
+}
+
 #endif // HEDDLE_LOWERING_PASSES

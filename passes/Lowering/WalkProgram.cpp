@@ -8,32 +8,47 @@ using namespace mlir;
 
 namespace heddle::lowering {
 
-/// Place of a rank over axes, the last the fastest.
-static int64_t placeOver(rt::ProgramOp program, ArrayAttr axes, int64_t rank) {
+/// Ranks from one place on an axis to the next.
+static int64_t distanceOn(rt::ProgramOp program, StringRef name) {
+  int64_t below = 1;
+  for (Attribute entry : llvm::reverse(program.getMesh())) {
+    auto axis = cast<rt::AxisAttr>(entry);
+    if (axis.getName() == name)
+      break;
+    below *= axis.getSize();
+  }
+  return below;
+}
+
+int64_t placeOver(rt::ProgramOp program, ArrayAttr axes, int64_t rank) {
   int64_t place = 0;
   for (StringRef name : axes.getAsValueRange<StringAttr>()) {
-    int64_t below = 1, size = 1;
-    for (Attribute entry : llvm::reverse(program.getMesh())) {
-      auto axis = cast<rt::AxisAttr>(entry);
-      size = axis.getSize();
-      if (axis.getName() == name)
-        break;
-      below *= size;
-    }
-    place = place * size + rank / below % size;
+    int64_t size = program.getAxisSize(name);
+    place = place * size + rank / distanceOn(program, name) % size;
   }
   return place;
 }
 
-SmallVector<int64_t> ranksAtEnds(rt::ProgramOp program) {
+int64_t firstOfGroup(rt::ProgramOp program, ArrayAttr axes, int64_t rank) {
+  int64_t first = rank;
+  for (StringRef name : axes.getAsValueRange<StringAttr>()) {
+    int64_t distance = distanceOn(program, name);
+    first -= rank / distance % program.getAxisSize(name) * distance;
+  }
+  return first;
+}
+
+SmallVector<int64_t> ranksAtEnds(rt::ProgramOp program,
+                                 StringRef everyPlaceOf) {
   SmallVector<int64_t> ranks = {0};
   for (auto axis : program.getMesh().getAsRange<rt::AxisAttr>()) {
     SmallVector<int64_t> more;
-    for (int64_t rank : ranks) {
-      more.push_back(rank * axis.getSize());
-      if (axis.getSize() > 1)
-        more.push_back(rank * axis.getSize() + axis.getSize() - 1);
-    }
+    int64_t last = axis.getSize() - 1;
+    int64_t step =
+        axis.getName() == everyPlaceOf ? 1 : std::max(last, int64_t(1));
+    for (int64_t rank : ranks)
+      for (int64_t place = 0; place <= last; place += step)
+        more.push_back(rank * axis.getSize() + place);
     ranks = more;
   }
   return ranks;

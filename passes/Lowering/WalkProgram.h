@@ -31,8 +31,16 @@ struct Touch {
 
 /// The ranks that stand at one of the ends of each axis. An address is affine
 /// in a rank's place along an axis: what touches at neither end touches nowhere
-/// in between, as long as parts of neighbours have one size.
-llvm::SmallVector<int64_t> ranksAtEnds(rt::ProgramOp program);
+/// in between, as long as parts of neighbours have one size. Of one axis, every
+/// place.
+llvm::SmallVector<int64_t> ranksAtEnds(rt::ProgramOp program,
+                                       llvm::StringRef everyPlaceOf = "");
+
+/// Place of a rank in its group over axes, the last the fastest.
+int64_t placeOver(rt::ProgramOp program, mlir::ArrayAttr axes, int64_t rank);
+
+/// The rank at the first place of that group.
+int64_t firstOfGroup(rt::ProgramOp program, mlir::ArrayAttr axes, int64_t rank);
 
 class ProgramVisitor {
 public:

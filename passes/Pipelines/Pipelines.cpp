@@ -79,9 +79,11 @@ static void addPasses(Phase phase, PassManager &passes) {
     // An offset for every buffer.
     passes.addPass(createPlaceBuffersPass());
     // Proofs that know neither Lowering nor Memory: no two launches touch the
-    // same bytes unordered, no two live buffers overlap.
+    // same bytes unordered, no two live buffers overlap, no ranks wait for each
+    // other's collectives for ever.
     passes.addPass(createVerifyOrderPass());
     passes.addPass(createVerifyArenasPass());
+    passes.addPass(createVerifyLaunchesPass());
     break;
   }
 }

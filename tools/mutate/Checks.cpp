@@ -103,6 +103,8 @@ Verdict Checks::judgeProgram(const Subject &subject, Phase phase,
     return {"lowering-verify-order", ""};
   if (!runPass(mutant, createVerifyArenasPass()))
     return {"lowering-verify-arenas", ""};
+  if (!runPass(mutant, createVerifyLaunchesPass()))
+    return {"lowering-verify-launches", ""};
   Verdict verdict = runProgram(subject, mutant, fault.proven);
   if (verdict.by.empty() && fault.proven)
     return {"",

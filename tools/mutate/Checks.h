@@ -20,7 +20,7 @@ struct Verdict {
 
 /// The checks in their order: ops' verifiers, verifiers of the phase, the
 /// phases behind it, the interpreter against one device; of rt, order, arenas,
-/// and the emitted program against the right one.
+/// launches, and the emitted program against the right one.
 class Checks {
 public:
   Verdict judge(const Subject &subject, Phase phase, mlir::ModuleOp mutant,
