@@ -1,0 +1,77 @@
+// When each slot of a table runs, under given times.
+
+#ifndef HEDDLE_SCHEDULE_SIMULATE_H
+#define HEDDLE_SCHEDULE_SIMULATE_H
+
+#include "heddle/Schedule/Table.h"
+#include "heddle/Schedule/Verify.h"
+
+#include <vector>
+
+namespace heddle {
+
+/// How long one micro-batch takes on one chunk, in seconds. D takes as long as
+/// B and W; a joined pair, as long as its two slots.
+struct ChunkTimes {
+  double forward = 1;
+  double inputGrad = 1;
+  double weightGrad = 1;
+
+  double of(SlotKind kind) const;
+};
+
+struct ScheduleTimes {
+  std::vector<std::vector<ChunkTimes>> chunks; ///< [rank][chunk]
+  double transfer = 0;  ///< one activation or gradient between two ranks
+  double optimizer = 0; ///< O
+
+  /// The same on each rank and chunk.
+  static ScheduleTimes equal(const Placement &placement, ChunkTimes times = {},
+                             double transfer = 0);
+};
+
+struct TimeSpan {
+  double start = 0;
+  double end = 0;
+
+  double length() const { return end - start; }
+};
+
+/// An activation or gradient on its way to another rank.
+struct TimedTransfer {
+  SlotPlace from; ///< the slot that made it
+  SlotPlace to;   ///< the slot that needs it
+  TimeSpan time;
+};
+
+struct RankTiming {
+  /// From the start of the first slot to the end of the last one before O.
+  TimeSpan span;
+  double busy = 0;      ///< of that, how long slots run
+  double optimizer = 0; ///< how long O runs
+
+  double idleWithin() const { return span.length() - busy; }
+};
+
+struct ScheduleTiming {
+  std::vector<std::vector<TimeSpan>> slots; ///< [rank][index]
+  std::vector<TimedTransfer> transfers;     ///< by end of the slot that made it
+  std::vector<RankTiming> ranks;
+  double makespan = 0; ///< until the last rank's O has ended
+
+  /// Idle time of all ranks over their busy time.
+  double bubble() const;
+  /// The longest that a rank idles between its first F and its last W or D.
+  double longestIdle() const;
+};
+
+/// Runs a table that findScheduleFault accepts. A slot starts when the one
+/// before it has ended and what it needs is there. Transfers cost a rank no
+/// time; per ordered pair of ranks they go one after the other, in the order in
+/// which they were made. Linear in slots.
+ScheduleTiming simulateSchedule(const ScheduleTable &table,
+                                const ScheduleTimes &times);
+
+} // namespace heddle
+
+#endif // HEDDLE_SCHEDULE_SIMULATE_H
