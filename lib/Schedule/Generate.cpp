@@ -43,9 +43,6 @@ Result<void> checkDefined(PlanScheduleKind kind, std::int64_t ranks,
   if (kind == PlanScheduleKind::Table)
     return Error{"schedule: a table has no generator; its rows are in the "
                  "plan"};
-  if (kind == PlanScheduleKind::ZbV || kind == PlanScheduleKind::VHalf ||
-      kind == PlanScheduleKind::VMin)
-    return refuse(kind, "not supported yet");
   if (kind == PlanScheduleKind::None && ranks != 1)
     return refuse(kind,
                   "{} ranks of pp, expected 1; choose one_f_one_b or "
@@ -122,11 +119,19 @@ Result<ScheduleTable> generateSchedule(PlanScheduleKind kind,
                   "than {} slots; take fewer micro-batches or chunks",
                   ranks, chunks, microBatches, ScheduleTable::maxSlots);
   ScheduleTable table{*std::move(placement), microBatches, {}};
-  if (kind == PlanScheduleKind::Interleaved1F1B)
+  switch (kind) {
+  case PlanScheduleKind::Interleaved1F1B:
     table.rows = detail::interleavedRows(table.placement, microBatches);
-  else
+    break;
+  case PlanScheduleKind::ZbV:
+  case PlanScheduleKind::VHalf:
+  case PlanScheduleKind::VMin:
+    table.rows = detail::backAndForthRows(kind, table.placement, microBatches);
+    break;
+  default:
     for (std::int64_t rank = 0; rank < ranks; ++rank)
       table.rows.push_back(rowOf(kind, rank, ranks, microBatches));
+  }
   return table;
 }
 

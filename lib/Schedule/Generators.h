@@ -35,6 +35,10 @@ SlotRow zeroBubbleRow(std::int64_t warmUp, std::int64_t delay,
 /// Interleaved 1F1B of any numbers.
 std::vector<SlotRow> interleavedRows(const Placement &placement,
                                      std::int64_t microBatches);
+/// ZB-V, V-Half or V-Min, by kind.
+std::vector<SlotRow> backAndForthRows(PlanScheduleKind kind,
+                                      const Placement &placement,
+                                      std::int64_t microBatches);
 /// A row of DualPipe or DualPipeV: rank `near` of `ranks` counted from the end
 /// where chunk `first` enters; micro-batch j of a chunk is chunk's `begin` + j.
 struct TwoStreams {

@@ -14,7 +14,9 @@ inline constexpr PlanScheduleKind generatedKinds[] = {
     PlanScheduleKind::None,     PlanScheduleKind::GPipe,
     PlanScheduleKind::OneFOneB, PlanScheduleKind::Interleaved1F1B,
     PlanScheduleKind::ZbH1,     PlanScheduleKind::ZbH2,
-    PlanScheduleKind::DualPipe, PlanScheduleKind::DualPipeV};
+    PlanScheduleKind::ZbV,      PlanScheduleKind::VHalf,
+    PlanScheduleKind::VMin,     PlanScheduleKind::DualPipe,
+    PlanScheduleKind::DualPipeV};
 
 /// Ends the test program where the rows cannot be read.
 inline ScheduleTable tableOf(const std::vector<std::string> &rows,

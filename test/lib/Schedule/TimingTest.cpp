@@ -1,0 +1,153 @@
+#include "heddle/Schedule/SavedSets.h"
+#include "heddle/Schedule/Simulate.h"
+
+#include "Tables.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+
+namespace heddle {
+namespace {
+
+ScheduleTiming timingOf(const ScheduleTable &table, ChunkTimes times = {},
+                        double transfer = 0) {
+  return simulateSchedule(
+      table, ScheduleTimes::equal(table.placement, times, transfer));
+}
+
+const std::int64_t manyMicroBatches[] = {1, 2, 3, 4, 5, 7, 8, 12, 16, 31, 32};
+
+TEST(Simulate, TwoRanksByHand) {
+  const ScheduleTable table =
+      tableOf({"F0 F1 D0 D1 O", "F0 F1+B0 B1 W0 W1 O"}, 1, 2);
+  ScheduleTimes times = ScheduleTimes::equal(table.placement, {1, 2, 4}, 0.5);
+  times.chunks[1][0] = {3, 1, 1};
+  times.optimizer = 10;
+  const ScheduleTiming timing = simulateSchedule(table, times);
+  // Rank 1: F0 from 1.5, the pair from 4.5 for 3 + 1.
+  EXPECT_EQ(timing.slots[1][0].start, 1.5);
+  EXPECT_EQ(timing.slots[1][1].start, 4.5);
+  EXPECT_EQ(timing.slots[1][2].start, 4.5);
+  EXPECT_EQ(timing.slots[1][2].end, 8.5);
+  EXPECT_EQ(timing.slots[1][5].end, 11.5);
+  // Rank 0: D0 needs B0 at 8.5 + 0.5, D1 runs after it.
+  EXPECT_EQ(timing.slots[0][2].start, 9);
+  EXPECT_EQ(timing.slots[0][3].end, 21);
+  EXPECT_EQ(timing.makespan, 31);
+  EXPECT_EQ(timing.ranks[0].busy, 14);
+  EXPECT_EQ(timing.ranks[0].idleWithin(), 7);
+  EXPECT_EQ(timing.ranks[1].span.length(), 10);
+  EXPECT_DOUBLE_EQ(timing.bubble(), 31.0 * 2 / (14 + 10 + 10 + 10) - 1);
+  ASSERT_EQ(timing.transfers.size(), 4u);
+  EXPECT_EQ(timing.transfers[0].from, (SlotPlace{0, 0}));
+  EXPECT_EQ(timing.transfers[0].to, (SlotPlace{1, 0}));
+  EXPECT_EQ(timing.transfers[0].time.end, 1.5);
+}
+
+// Two values that leave for one rank at one time arrive one after the other.
+TEST(Simulate, ALinkIsAFifo) {
+  const ScheduleTable table = tableOf({"F0 F1 D0 D1 O", "F0 D0 F1 D1 O"}, 1, 2);
+  const ScheduleTiming timing = timingOf(table, {1, 1, 1}, 5);
+  EXPECT_EQ(timing.slots[1][0].start, 6);
+  EXPECT_EQ(timing.transfers[1].time.start, 6); // F1 was ready at 2
+}
+
+TEST(Bubble, OfGPipeAnd1F1BIsAlwaysTheSame) {
+  for (std::int64_t p = 1; p <= 8; ++p)
+    for (std::int64_t m : manyMicroBatches)
+      for (ChunkTimes times : {ChunkTimes{}, ChunkTimes{3, 1, 2}})
+        for (PlanScheduleKind kind :
+             {PlanScheduleKind::GPipe, PlanScheduleKind::OneFOneB})
+          EXPECT_NEAR(timingOf(generated(kind, p, 1, m), times).bubble(),
+                      static_cast<double>(p - 1) / static_cast<double>(m),
+                      1e-12)
+              << scheduleWord(kind) << " p=" << p << " m=" << m;
+}
+
+TEST(Bubble, OfInterleavedIsDividedByChunks) {
+  for (std::int64_t p = 1; p <= 8; ++p)
+    for (std::int64_t v = 1; v <= 4; ++v)
+      for (std::int64_t rounds : {1, 2, 4})
+        EXPECT_NEAR(timingOf(generated(PlanScheduleKind::Interleaved1F1B, p, v,
+                                       rounds * p))
+                        .bubble(),
+                    static_cast<double>(p - 1) /
+                        static_cast<double>(v * rounds * p),
+                    1e-12)
+            << "p=" << p << " v=" << v << " m=" << rounds * p;
+}
+
+// T_F + T_B - T_W per rank but one, and - 2 T_W with twice the warm-up.
+TEST(Bubble, OfZeroBubbleIsThePapers) {
+  for (std::int64_t p = 1; p <= 8; ++p)
+    for (std::int64_t m : manyMicroBatches)
+      for (ChunkTimes times : {ChunkTimes{}, ChunkTimes{3, 3.5, 2}}) {
+        const double ranks = static_cast<double>(p - 1);
+        if (m >= p)
+          EXPECT_NEAR(
+              timingOf(generated(PlanScheduleKind::ZbH1, p, 1, m), times)
+                  .longestIdle(),
+              ranks * (times.forward + times.inputGrad - times.weightGrad),
+              1e-9)
+              << "p=" << p << " m=" << m;
+        if (m >= 2 * p - 1)
+          EXPECT_NEAR(
+              timingOf(generated(PlanScheduleKind::ZbH2, p, 1, m), times)
+                  .longestIdle(),
+              ranks * (times.forward + times.inputGrad - 2 * times.weightGrad),
+              1e-9)
+              << "p=" << p << " m=" << m;
+        if (m >= 2 * p - 1)
+          EXPECT_EQ(
+              timingOf(generated(PlanScheduleKind::ZbV, p, 2, m)).longestIdle(),
+              0)
+              << "p=" << p << " m=" << m;
+      }
+}
+
+// In micro-batches, (p + 2) / 2 and (p + 4) / 3 against p of 1F1B and ZB-V; and
+// idle times of at most p / 2 m and 2 p / 3 m of a rank's work, which is 6 m.
+TEST(Bubble, OfVHalfAndVMinIsThePapersWithinTheirMemory) {
+  for (std::int64_t p = 1; p <= 16; ++p)
+    for (std::int64_t m : {p, 2 * p, 4 * p, 4 * p + 1}) {
+      SCOPED_TRACE(fmt::format("p={} m={}", p, m));
+      const auto mostInFlight = [&](PlanScheduleKind kind) {
+        return std::ranges::max(
+            assignSavedSets(generated(kind, p, 2, m)).inFlight);
+      };
+      EXPECT_LE(mostInFlight(PlanScheduleKind::ZbV), 2 * p);
+      EXPECT_LE(mostInFlight(PlanScheduleKind::VHalf), 2 * ((p + 2) / 2));
+      EXPECT_LE(mostInFlight(PlanScheduleKind::VMin), 2 * ((p + 4) / 3));
+      EXPECT_LE(
+          timingOf(generated(PlanScheduleKind::VHalf, p, 2, m)).longestIdle(),
+          static_cast<double>(3 * p));
+      EXPECT_LE(
+          timingOf(generated(PlanScheduleKind::VMin, p, 2, m)).longestIdle(),
+          static_cast<double>(4 * p));
+    }
+}
+
+// (p/2 - 1) (FB + D - 3 W), where FB is a joined pair, here as long as F and D;
+// cut in half, p - 1 of it. In flight p + 1 and 2 p + 1 chunks.
+TEST(Bubble, OfDualPipeIsThePapers) {
+  for (std::int64_t p : {2, 4, 6, 8})
+    for (std::int64_t m : {2 * p, 4 * p}) {
+      SCOPED_TRACE(fmt::format("p={} m={}", p, m));
+      const ChunkTimes times;
+      const double each = times.forward + 2 * times.of(SlotKind::Backward) -
+                          3 * times.weightGrad;
+      const ScheduleTable whole =
+          generated(PlanScheduleKind::DualPipe, p, 2, m);
+      EXPECT_EQ(timingOf(whole).longestIdle(),
+                static_cast<double>(p / 2 - 1) * each);
+      EXPECT_EQ(std::ranges::max(assignSavedSets(whole).inFlight), p + 1);
+      const ScheduleTable half =
+          generated(PlanScheduleKind::DualPipeV, p, 2, m);
+      EXPECT_EQ(timingOf(half).longestIdle(),
+                static_cast<double>(p - 1) * each);
+      EXPECT_EQ(std::ranges::max(assignSavedSets(half).inFlight), 2 * p + 1);
+    }
+}
+
+} // namespace
+} // namespace heddle
