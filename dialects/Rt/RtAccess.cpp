@@ -141,6 +141,12 @@ SmallVector<Access> AllGatherOp::getAccesses() { return accessTwo(*this); }
 SmallVector<Access> AllToAllOp::getAccesses() { return accessTwo(*this); }
 SmallVector<Access> PermuteOp::getAccesses() { return accessTwo(*this); }
 SmallVector<Access> CopyOp::getAccesses() { return accessTwo(*this); }
+SmallVector<Access> SendOp::getAccesses() {
+  return {accessWhole(getBuffer(), true, false)};
+}
+SmallVector<Access> ReceiveOp::getAccesses() {
+  return {accessWhole(getBuffer(), false, true)};
+}
 SmallVector<Access> RopeOp::getAccesses() {
   return {accessWhole(getInput(), true, false),
           accessWhole(getPositions(), true, false),

@@ -62,8 +62,20 @@ def Rt_AxisAttr : Rt_Attr<"Axis", "axis"> {
 def Rt_ArenaAttr : Rt_Attr<"Arena", "arena"> {
   let summary = "One allocation of a rank, in which buffers have fixed offsets";
   let parameters = (ins StringRefParameter<>:$name, "int64_t":$bytes,
-                        DefaultValuedParameter<"MemoryClass", "MemoryClass::compute">:$memory);
-  let assemblyFormat = "`<` $name `,` $bytes (`,` $memory^)? `>`";
+                        DefaultValuedParameter<"MemoryClass", "MemoryClass::compute">:$memory,
+                        OptionalArrayRefParameter<"int64_t">:$by_stage);
+  let description = [{
+    `by_stage` has the size on each pipeline stage where they differ; `bytes` is
+    then the largest of them.
+  }];
+  let builders = [
+    AttrBuilder<(ins "::llvm::StringRef":$name, "int64_t":$bytes, "MemoryClass":$memory),
+                [{ return $_get($_ctxt, name, bytes, memory, ::llvm::ArrayRef<int64_t>()); }]>
+  ];
+  let assemblyFormat = "`<` $name `,` $bytes (`,` $memory^)? (`by_stage` ` ` `[` $by_stage^ `]`)? `>`";
+  let extraClassDeclaration = [{
+    int64_t getBytesAt(int64_t stage) const { return getByStage().empty() ? getBytes() : getByStage()[stage]; }
+  }];
 }
 
 def Rt_StreamAttr : Rt_Attr<"Stream", "stream"> {
@@ -73,6 +85,17 @@ def Rt_StreamAttr : Rt_Attr<"Stream", "stream"> {
     `high` streams go before others where both have work ready.
   }];
   let assemblyFormat = "`<` $name (`,` `high` `=` $high^)? `>`";
+}
+
+def Rt_ChannelAttr : Rt_Attr<"Channel", "channel"> {
+  let summary = "A one-way queue of messages from each rank to one other";
+  let description = [{
+    From place i over `axis` to place (i + shift) mod its size, all other places
+    equal; one queue per sender, independent of all other queues and of
+    collectives.
+  }];
+  let parameters = (ins StringRefParameter<>:$name, StringRefParameter<>:$axis, "int64_t":$shift);
+  let assemblyFormat = "`<` $name `,` $axis `,` $shift `>`";
 }
 
 def Rt_OperandAttr : Rt_Attr<"Operand", "operand"> {

@@ -52,7 +52,8 @@ static void printBuf(OpAsmPrinter &printer, Operation *, Type type) {
 void ProgramOp::build(OpBuilder &builder, OperationState &state, StringRef name,
                       ArrayAttr mesh, ArrayAttr arenas, ArrayAttr streams,
                       ArrayAttr communicators, ArrayAttr events,
-                      StringRef entry, DictionaryAttr tables) {
+                      StringRef entry, DictionaryAttr tables,
+                      ArrayAttr channels, StringRef stages) {
   Properties &properties = state.getOrAddProperties<Properties>();
   properties.sym_name = builder.getStringAttr(name);
   properties.mesh = mesh;
@@ -62,6 +63,9 @@ void ProgramOp::build(OpBuilder &builder, OperationState &state, StringRef name,
   properties.events = events;
   properties.entry = FlatSymbolRefAttr::get(builder.getContext(), entry);
   properties.tables = tables;
+  properties.channels = channels;
+  if (!stages.empty())
+    properties.stages = builder.getStringAttr(stages);
   state.addRegion()->emplaceBlock();
 }
 
@@ -92,6 +96,14 @@ int64_t ProgramOp::getCommunicatorIndex(ArrayAttr axes) {
   auto found = llvm::find(getCommunicators(), axes);
   return found == getCommunicators().end() ? -1
                                            : found - getCommunicators().begin();
+}
+
+ChannelAttr ProgramOp::getChannel(StringRef name) {
+  if (getChannels())
+    for (auto channel : getChannels()->getAsRange<ChannelAttr>())
+      if (channel.getName() == name)
+        return channel;
+  return {};
 }
 
 int64_t ProgramOp::getAxisSize(StringRef name) {
@@ -180,15 +192,28 @@ void FuncOp::getAsmBlockArgumentNames(Region &region,
 }
 
 //===----------------------------------------------------------------------===//
-// rt.for, rt.buffer
+// rt.for, rt.switch
 //===----------------------------------------------------------------------===//
 
 void ForOp::build(OpBuilder &builder, OperationState &state, StringRef name,
                   int64_t lower, int64_t upper, bool reversed) {
+  build(builder, state, name, OpFoldResult(builder.getI64IntegerAttr(lower)),
+        OpFoldResult(builder.getI64IntegerAttr(upper)), reversed);
+}
+
+void ForOp::build(OpBuilder &builder, OperationState &state, StringRef name,
+                  OpFoldResult lower, OpFoldResult upper, bool reversed) {
   Properties &properties = state.getOrAddProperties<Properties>();
   properties.name = builder.getStringAttr(name);
-  properties.lower = builder.getI64IntegerAttr(lower);
-  properties.upper = builder.getI64IntegerAttr(upper);
+  auto take = [&](OpFoldResult bound, IntegerAttr &constant, int32_t &values) {
+    values = isa<Value>(bound);
+    if (values)
+      state.addOperands(cast<Value>(bound));
+    else
+      constant = cast<IntegerAttr>(cast<Attribute>(bound));
+  };
+  take(lower, properties.lower, properties.operandSegmentSizes[0]);
+  take(upper, properties.upper, properties.operandSegmentSizes[1]);
   if (reversed)
     properties.reversed = builder.getUnitAttr();
   state.addRegion()->emplaceBlock().addArgument(builder.getIndexType(),
@@ -196,19 +221,36 @@ void ForOp::build(OpBuilder &builder, OperationState &state, StringRef name,
   ensureTerminator(*state.regions.front(), builder, state.location);
 }
 
+/// A bound of a loop: an integer or an index value, which `values` counts.
+static ParseResult parseBound(OpAsmParser &parser, OperationState &state,
+                              IntegerAttr &constant, int32_t &values) {
+  int64_t number = 0;
+  OptionalParseResult parsed = parser.parseOptionalInteger(number);
+  if (parsed.has_value()) {
+    constant = parser.getBuilder().getI64IntegerAttr(number);
+    return *parsed;
+  }
+  OpAsmParser::UnresolvedOperand value;
+  values = 1;
+  return failure(parser.parseOperand(value) ||
+                 parser.resolveOperand(value,
+                                       parser.getBuilder().getIndexType(),
+                                       state.operands));
+}
+
 ParseResult ForOp::parse(OpAsmParser &parser, OperationState &state) {
   Properties &properties = state.getOrAddProperties<Properties>();
   OpAsmParser::Argument variable;
-  int64_t lower = 0, upper = 0;
   if (parser.parseArgument(variable) || parser.parseEqual() ||
-      parser.parseInteger(lower) || parser.parseKeyword("to") ||
-      parser.parseInteger(upper))
+      parseBound(parser, state, properties.lower,
+                 properties.operandSegmentSizes[0]) ||
+      parser.parseKeyword("to") ||
+      parseBound(parser, state, properties.upper,
+                 properties.operandSegmentSizes[1]))
     return failure();
   Builder &builder = parser.getBuilder();
   variable.type = builder.getIndexType();
   properties.name = nameOf(parser, variable.ssaName);
-  properties.lower = builder.getI64IntegerAttr(lower);
-  properties.upper = builder.getI64IntegerAttr(upper);
   if (succeeded(parser.parseOptionalKeyword("reversed")))
     properties.reversed = builder.getUnitAttr();
   Region *body = state.addRegion();
@@ -220,19 +262,113 @@ ParseResult ForOp::parse(OpAsmParser &parser, OperationState &state) {
 }
 
 void ForOp::print(OpAsmPrinter &printer) {
-  printer << ' ' << getInductionVariable() << " = " << getLower() << " to "
-          << getUpper() << (getReversed() ? " reversed " : " ");
+  auto printBound = [&](std::optional<int64_t> constant, Value value) {
+    if (value)
+      printer << value;
+    else
+      printer << *constant;
+  };
+  printer << ' ' << getInductionVariable() << " = ";
+  printBound(getLower(), getLowerValue());
+  printer << " to ";
+  printBound(getUpper(), getUpperValue());
+  printer << (getReversed() ? " reversed " : " ");
   printer.printRegion(getBody(), /*printEntryBlockArgs=*/false,
                       /*printBlockTerminators=*/false);
   printer.printOptionalAttrDictWithKeyword(
-      (*this)->getAttrs(), {getNameAttrName(), getLowerAttrName(),
-                            getUpperAttrName(), getReversedAttrName()});
+      (*this)->getAttrs(),
+      {getNameAttrName(), getLowerAttrName(), getUpperAttrName(),
+       getReversedAttrName(), getOperandSegmentSizesAttrName()});
+}
+
+std::optional<int64_t> ForOp::getLargestUpper() {
+  if (getUpper())
+    return getUpper();
+  auto lookup = getUpperValue().getDefiningOp<LookupOp>();
+  auto table = lookup ? SymbolTable::lookupNearestSymbolFrom<NumbersOp>(
+                            *this, lookup.getTableAttr())
+                      : NumbersOp();
+  if (!table)
+    return std::nullopt;
+  return *llvm::max_element(table.getValues());
 }
 
 void ForOp::getAsmBlockArgumentNames(Region &region,
                                      OpAsmSetValueNameFn setName) {
   if (region.getNumArguments() == 1)
     setName(region.getArgument(0), getName());
+}
+
+void SwitchOp::build(OpBuilder &builder, OperationState &state, Value selector,
+                     ArrayRef<int64_t> values, ArrayRef<StringRef> labels) {
+  Properties &properties = state.getOrAddProperties<Properties>();
+  state.addOperands(selector);
+  properties.values = builder.getDenseI64ArrayAttr(values);
+  properties.labels = builder.getStrArrayAttr(labels);
+  for (size_t i = 0; i < values.size(); ++i)
+    ensureTerminator(*state.addRegion(), builder, state.location);
+}
+
+ParseResult SwitchOp::parse(OpAsmParser &parser, OperationState &state) {
+  Properties &properties = state.getOrAddProperties<Properties>();
+  Builder &builder = parser.getBuilder();
+  OpAsmParser::UnresolvedOperand selector;
+  if (parser.parseOperand(selector) ||
+      parser.resolveOperand(selector, builder.getIndexType(), state.operands) ||
+      parser.parseLBrace())
+    return failure();
+  SmallVector<int64_t> values;
+  SmallVector<Attribute> labels;
+  while (succeeded(parser.parseOptionalKeyword("case"))) {
+    std::string label;
+    if (parser.parseInteger(values.emplace_back()) ||
+        parser.parseString(&label) || parser.parseRegion(*state.addRegion()))
+      return failure();
+    labels.push_back(builder.getStringAttr(label));
+    ensureTerminator(*state.regions.back(), builder, state.location);
+  }
+  properties.values = builder.getDenseI64ArrayAttr(values);
+  properties.labels = builder.getArrayAttr(labels);
+  return failure(parser.parseRBrace() ||
+                 parser.parseOptionalAttrDictWithKeyword(state.attributes));
+}
+
+void SwitchOp::print(OpAsmPrinter &printer) {
+  printer << ' ' << getSelector() << " {";
+  for (auto [i, value] : llvm::enumerate(getValues())) {
+    printer.printNewline();
+    printer << "case " << value << ' ' << getLabels()[i] << ' ';
+    printer.printRegion(getCases()[i], /*printEntryBlockArgs=*/false,
+                        /*printBlockTerminators=*/false);
+  }
+  printer.printNewline();
+  printer << '}';
+  printer.printOptionalAttrDictWithKeyword(
+      (*this)->getAttrs(), {getValuesAttrName(), getLabelsAttrName()});
+}
+
+//===----------------------------------------------------------------------===//
+// Places and numbers
+//===----------------------------------------------------------------------===//
+
+int64_t NumbersOp::getNumRows() {
+  if (!getAxis())
+    return 1;
+  return (*this)->getParentOfType<ProgramOp>().getAxisSize(*getAxis());
+}
+
+void LookupOp::getAsmResultNames(OpAsmSetValueNameFn setName) {
+  setName(getResult(), getTable());
+}
+
+SmallVector<int64_t> BufferOp::getPlaceAt(int64_t stage) {
+  if (std::optional<ArrayRef<int64_t>> rows = getByStage()) {
+    size_t width = getStrides().size() + 1;
+    return SmallVector<int64_t>(rows->slice(stage * width, width));
+  }
+  SmallVector<int64_t> place = {getOffset()};
+  place.append(getStrides().begin(), getStrides().end());
+  return place;
 }
 
 void BufferOp::getAsmResultNames(OpAsmSetValueNameFn setName) {

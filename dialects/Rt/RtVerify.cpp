@@ -2,6 +2,7 @@
 
 #include "dialects/Rt/Rt.h"
 
+#include "mlir/IR/Matchers.h"
 #include "llvm/ADT/DenseSet.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringSet.h"
@@ -39,6 +40,37 @@ static LogicalResult verifyAxes(Operation *op, ProgramOp program,
   return success();
 }
 
+/// Checks C6 and C7: what is said of pipeline stages.
+static LogicalResult verifyStages(ProgramOp op) {
+  if (op.getStages() && op.getAxisSize(*op.getStages()) == 0) // C6
+    return op.emitOpError() << "stages are over axis '" << *op.getStages()
+                            << "', which the mesh does not have";
+  if (op.getChannels())
+    for (auto channel : op.getChannels()->getAsRange<ChannelAttr>()) {
+      int64_t size = op.getAxisSize(channel.getAxis());
+      if (size == 0 || channel.getShift() % size == 0) // C6
+        return op.emitOpError()
+               << "channel '" << channel.getName()
+               << "' leads from each place to the one " << channel.getShift()
+               << " further over axis '" << channel.getAxis() << "' of size "
+               << size << "; expected another place of an axis of the mesh";
+    }
+  for (auto arena : op.getArenas().getAsRange<ArenaAttr>()) {
+    ArrayRef<int64_t> sizes = arena.getByStage();
+    if (sizes.empty())
+      continue;
+    if (int64_t(sizes.size()) != op.getNumStages() ||
+        *llvm::max_element(sizes) != arena.getBytes() ||
+        *llvm::min_element(sizes) < 0) // C7
+      return op.emitOpError()
+             << "arena '" << arena.getName() << "' of " << arena.getBytes()
+             << " bytes has sizes by stage " << sizes << "; expected "
+             << op.getNumStages()
+             << ", none negative, the largest of them its bytes";
+  }
+  return success();
+}
+
 LogicalResult ProgramOp::verify() {
   auto nameOf = [](auto attribute) { return attribute.getName(); };
   if (failed(verifyNames(
@@ -53,6 +85,11 @@ LogicalResult ProgramOp::verify() {
       failed(verifyNames(*this, "events",
                          getEvents().getAsValueRange<StringAttr>())))
     return failure();
+  if (getChannels() &&
+      failed(verifyNames(
+          *this, "channels",
+          llvm::map_range(getChannels()->getAsRange<ChannelAttr>(), nameOf))))
+    return failure();
   for (AxisAttr axis : getMesh().getAsRange<AxisAttr>())
     if (axis.getSize() < 1) // C1
       return emitOpError() << "axis '" << axis.getName() << "' has size "
@@ -66,7 +103,7 @@ LogicalResult ProgramOp::verify() {
   for (ArrayAttr axes : getCommunicators().getAsRange<ArrayAttr>())
     if (failed(verifyAxes(*this, *this, axes))) // C3
       return failure();
-  return success();
+  return verifyStages(*this);
 }
 
 /// Finds a function that reaches itself by calls. `done`: known to reach none.
@@ -141,12 +178,38 @@ LogicalResult CallOp::verifySymbolUses(SymbolTableCollection &symbols) {
 }
 
 LogicalResult ForOp::verify() {
-  if (getLower() < 0 || getLower() > getUpper()) // C1
-    return emitOpError() << "runs from " << getLower() << " to " << getUpper()
+  if (bool(getLower()) == bool(getLowerValue()) ||
+      bool(getUpper()) == bool(getUpperValue())) // C2
+    return emitOpError()
+           << "needs a constant or a value, not both, for each of its bounds";
+  int64_t lower = getLower().value_or(0);
+  if (lower < 0 || lower > getUpper().value_or(lower)) // C1
+    return emitOpError() << "runs from " << lower << " to "
+                         << getUpper().value_or(lower)
                          << ", expected 0 <= from <= to";
   if (getBody().getNumArguments() != 1 ||
       !getInductionVariable().getType().isIndex())
     return emitOpError() << "its block must have one index argument";
+  return success();
+}
+
+LogicalResult SwitchOp::verify() {
+  if (getValues().empty() || getLabels().size() != getValues().size() ||
+      getCases().size() != getValues().size()) // C1
+    return emitOpError() << "needs a label and a region for each of at least "
+                            "one case, got "
+                         << getValues().size() << " values, "
+                         << getLabels().size() << " labels, "
+                         << getCases().size() << " regions";
+  DenseSet<int64_t> seen;
+  for (auto [i, value] : llvm::enumerate(getValues())) {
+    if (!seen.insert(value).second) // C1
+      return emitOpError() << "has two cases of " << value;
+    if (getLabel(i).empty()) // C2
+      return emitOpError() << "case " << value << " needs a label";
+    if (getCases()[i].getNumArguments() != 0) // C2
+      return emitOpError() << "case " << value << " has block arguments";
+  }
   return success();
 }
 
@@ -168,6 +231,41 @@ LogicalResult RankIndexOp::verify() {
   return verifyAxes(*this, *program, getAxes()); // C1
 }
 
+LogicalResult NumbersOp::verify() {
+  int64_t rows = getNumRows();
+  if (rows == 0) // C1
+    return emitOpError() << "the mesh has no axis '" << *getAxis() << "'";
+  if (getValues().empty() || getValues().size() % rows != 0) // C2
+    return emitOpError() << "has " << getValues().size()
+                         << " numbers, which are no " << rows
+                         << " rows of one width";
+  for (int64_t value : getValues())
+    if (!llvm::isInt<32>(value)) // C3
+      return emitOpError() << "number " << value << " does not fit into 32 "
+                           << "bits";
+  return success();
+}
+
+LogicalResult LookupOp::verifySymbolUses(SymbolTableCollection &symbols) {
+  auto table =
+      symbols.lookupNearestSymbolFrom<NumbersOp>(*this, getTableAttr());
+  if (!table) // C1
+    return emitOpError() << "the program has no numbers @" << getTable();
+  int64_t width = table.getWidth();
+  if (!getIndex()) {
+    if (width != 1) // C2
+      return emitOpError() << "needs an index: a row of @" << getTable()
+                           << " has " << width << " numbers";
+    return success();
+  }
+  APInt index;
+  if (matchPattern(getIndex(), m_ConstantInt(&index)) &&
+      (index.isNegative() || index.getSExtValue() >= width)) // C3
+    return emitOpError() << "number " << index.getSExtValue() << " of @"
+                         << getTable() << ", whose rows have " << width;
+  return success();
+}
+
 static LogicalResult verifyAffine(Operation *op, int64_t offset,
                                   OperandRange indices,
                                   ArrayRef<int64_t> strides) {
@@ -179,6 +277,25 @@ static LogicalResult verifyAffine(Operation *op, int64_t offset,
   for (int64_t stride : strides)
     if (stride < 0)
       return op->emitOpError() << "stride " << stride << " is negative";
+  return success();
+}
+
+/// Checks C2 to C4 of a buffer, on one stage.
+static LogicalResult verifyPlace(BufferOp op, ArenaAttr arena, int64_t stage) {
+  SmallVector<int64_t> place = op.getPlaceAt(stage);
+  ArrayRef<int64_t> strides = ArrayRef(place).drop_front();
+  if (failed(verifyAffine(op, place[0], op.getIndices(), strides))) // C2
+    return failure();
+  int64_t end = place[0] + op.getType().getSpanBytes();
+  if (strides.empty() && end > arena.getBytesAt(stage)) // C3
+    return op.emitOpError()
+           << "ends at byte " << end << " of arena '" << arena.getName()
+           << "', which has " << arena.getBytesAt(stage);
+  int64_t bytes = op.getType().getElementBytes();
+  if (llvm::any_of(place, [&](int64_t s) { return s % bytes != 0; })) // C4
+    return op.emitOpError()
+           << "offset and strides must be multiples of the element's " << bytes
+           << " bytes";
   return success();
 }
 
@@ -194,19 +311,18 @@ LogicalResult BufferOp::verify() {
   if (failed(
           verifyAffine(*this, getOffset(), getIndices(), getStrides()))) // C2
     return failure();
+  int64_t stages = program->getNumStages(), width = getStrides().size() + 1;
+  if (getByStage() && (int64_t(getByStage()->size()) != stages * width ||
+                       getByStage()->front() != getOffset() ||
+                       getByStage()->slice(1, width - 1) != getStrides())) // C6
+    return emitOpError() << "by_stage needs " << stages << " rows of " << width
+                         << " numbers, the first of them as written behind "
+                            "'at'; got "
+                         << getByStage()->size() << " numbers";
   auto arena = cast<ArenaAttr>(program->getArenas()[index]);
-  int64_t end = getOffset() + getType().getSpanBytes();
-  if (getIndices().empty() && end > arena.getBytes()) // C3
-    return emitOpError() << "ends at byte " << end << " of arena '"
-                         << arena.getName() << "', which has "
-                         << arena.getBytes();
-  int64_t bytes = getType().getElementBytes();
-  if (getOffset() % bytes != 0 || llvm::any_of(getStrides(), [&](int64_t s) {
-        return s % bytes != 0;
-      })) // C4
-    return emitOpError()
-           << "offset and strides must be multiples of the element's " << bytes
-           << " bytes";
+  for (int64_t stage = 0; stage < stages; ++stage)
+    if (failed(verifyPlace(*this, arena, stage)))
+      return failure();
   return success();
 }
 
@@ -252,11 +368,12 @@ static LogicalResult verifyEvent(Op op) {
 LogicalResult GroupOp::verifyRegions() {
   StringRef stream;
   for (Operation &op : getBody().front()) {
-    if (isa<ViewOp, BufferOp, RankIndexOp>(op))
+    if (isa<ViewOp, BufferOp, RankIndexOp, LookupOp>(op))
       continue;
     auto work = dyn_cast<WorkOpInterface>(op);
-    if (!work || !op.hasAttr("axes")) // C1
-      return op.emitOpError() << "is no collective, so it cannot be in a group";
+    if (!work || !(op.hasAttr("axes") || isa<SendOp, ReceiveOp>(op))) // C1
+      return op.emitOpError()
+             << "is no collective and no message, so it cannot be in a group";
     if (!stream.empty() && work.getStreamName() != stream)
       return op.emitOpError() << "is on stream '" << work.getStreamName()
                               << "', others of its group on '" << stream << "'";

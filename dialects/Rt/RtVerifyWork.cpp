@@ -510,6 +510,20 @@ LogicalResult PermuteOp::verify() {
   return success();
 }
 
+template <class Op>
+static LogicalResult verifyMessage(Op op) {
+  FailureOr<ProgramOp> program = verifyStream(op); // C1
+  if (failed(program))
+    return failure();
+  if (!program->getChannel(op.getChannel())) // C1
+    return op.emitOpError()
+           << "the program has no channel '" << op.getChannel() << "'";
+  return verifyContiguous(op, op.getBuffer()); // C2
+}
+
+LogicalResult SendOp::verify() { return verifyMessage(*this); }
+LogicalResult ReceiveOp::verify() { return verifyMessage(*this); }
+
 LogicalResult RopeOp::verify() {
   BufType input = getInput().getType(), output = getOutput().getType(),
           positions = getPositions().getType();

@@ -370,6 +370,43 @@ def Rt_PermuteOp : Rt_CollectiveOp<"permute"> {
 }
 
 //===----------------------------------------------------------------------===//
+// Messages between two ranks
+//===----------------------------------------------------------------------===//
+
+class Rt_MessageOp<string mnemonic> : Rt_WorkOp<mnemonic> {
+  let arguments = (ins StrAttr:$label, Rt_Buf:$buffer, StrAttr:$channel, StrAttr:$stream);
+  let assemblyFormat = "$label $buffer `over` $channel `on` $stream attr-dict `:` custom<Buf>(type($buffer))";
+  string constraints = [{
+    Constraints: (C1) the channel is one of the program's, the stream one of its
+    streams; (C2) the buffer is contiguous.
+  }];
+}
+
+def Rt_SendOp : Rt_MessageOp<"send"> {
+  let summary = "Send a buffer to the receiver of this rank's queue of a channel";
+  let description = [{
+    The stream goes on once the message was received.
+
+  }] # constraints # [{
+    ```mlir
+    rt.send "block.x" %x over "to_next" on "comm" : !rt.buf<4x8xf32>
+    ```
+  }];
+}
+
+def Rt_ReceiveOp : Rt_MessageOp<"receive"> {
+  let summary = "Receive the next message of the queue that ends at this rank";
+  let description = [{
+    It has as many elements as the buffer.
+
+  }] # constraints # [{
+    ```mlir
+    rt.receive "block.x" %x over "to_next" on "comm" : !rt.buf<4x8xf32>
+    ```
+  }];
+}
+
+//===----------------------------------------------------------------------===//
 // Copies and events
 //===----------------------------------------------------------------------===//
 
@@ -419,11 +456,12 @@ def Rt_PoisonOp : Rt_WorkOp<"poison"> {
 }
 
 def Rt_GroupOp : Rt_Op<"group", [SingleBlock, NoTerminator, NoRegionArguments]> {
-  let summary = "Collectives that are queued as one piece of work";
+  let summary = "Collectives and messages that are queued as one piece of work";
   let description = [{
     They may run in any order and at once; the stream goes on when all are done.
 
-    Constraint: (C1) the body has collectives alone, all on one stream.
+    Constraint: (C1) the body has collectives and messages alone, all on one
+    stream.
 
     ```mlir
     rt.group {

@@ -179,13 +179,17 @@ void FunctionPrinter::printFor(rt::ForOp op) {
   std::string name = locals.give(op.getName());
   expressions[op.getInductionVariable()] = name;
   comment(op);
+  auto bound = [&](std::optional<int64_t> constant, Value value) {
+    return constant ? std::to_string(*constant) : get(value);
+  };
+  std::string lower = bound(op.getLower(), op.getLowerValue()),
+              upper = bound(op.getUpper(), op.getUpperValue());
   if (op.getReversed())
     os.indent(indent) << formatv("for (int64_t {0} = {1}; {0}-- > {2};) {{\n",
-                                 name, op.getUpper(), op.getLower());
+                                 name, upper, lower);
   else
     os.indent(indent) << formatv(
-        "for (int64_t {0} = {2}; {0} < {1}; ++{0}) {{\n", name, op.getUpper(),
-        op.getLower());
+        "for (int64_t {0} = {2}; {0} < {1}; ++{0}) {{\n", name, upper, lower);
 }
 
 //===----------------------------------------------------------------------===//

@@ -130,9 +130,17 @@ std::string ProgramWalker::eventOf(Op op, Frame &frame) {
 }
 
 LogicalResult ProgramWalker::walkFor(rt::ForOp op, Frame &frame) {
-  for (int64_t step = op.getLower(); step < op.getUpper(); ++step) {
-    int64_t i =
-        op.getReversed() ? op.getUpper() - 1 - (step - op.getLower()) : step;
+  auto bound = [&](std::optional<int64_t> constant, Value value) {
+    if (constant)
+      return *constant;
+    Number number = frame.numbers.lookup(value);
+    differs |= number.ofRank;
+    return number.value;
+  };
+  int64_t lower = bound(op.getLower(), op.getLowerValue()),
+          upper = bound(op.getUpper(), op.getUpperValue());
+  for (int64_t step = lower; step < upper; ++step) {
+    int64_t i = op.getReversed() ? upper - 1 - (step - lower) : step;
     frame.numbers[op.getInductionVariable()] = {i, false};
     if (failed(walkBlock(op.getBody().front(), frame)))
       return failure();

@@ -20,7 +20,7 @@ namespace {
 struct Touch {
   int64_t position;
   bool reads;
-  SmallVector<rt::ForOp> loops; ///< around it, outermost first
+  SmallVector<Region *> scopes; ///< loops and cases around it, outermost first
 };
 
 /// Whether the first thing that happens to each argument of a function is a
@@ -62,12 +62,9 @@ private:
     for (Operation &op : block) {
       int64_t position = found.positions.size();
       found.positions.push_back(&op);
-      if (auto loop = dyn_cast<rt::ForOp>(op)) {
-        loops.push_back(loop);
-        begins[loop] = position;
-        visit(loop.getBody().front());
-        ends[loop] = static_cast<int64_t>(found.positions.size()) - 1;
-        loops.pop_back();
+      if (isa<rt::ForOp, rt::SwitchOp>(op)) {
+        for (Region &region : op.getRegions())
+          visitScope(region, position);
       } else if (auto buffer = dyn_cast<rt::BufferOp>(op)) {
         addBuffer(buffer);
       } else if (auto group = dyn_cast<rt::GroupOp>(op)) {
@@ -86,6 +83,14 @@ private:
         visitCall(call, position);
       }
     }
+  }
+
+  void visitScope(Region &region, int64_t begin) {
+    scopes.push_back(&region);
+    begins[&region] = begin;
+    visit(region.front());
+    ends[&region] = static_cast<int64_t>(found.positions.size()) - 1;
+    scopes.pop_back();
   }
 
   void visitCall(rt::CallOp call, int64_t position) {
@@ -121,7 +126,7 @@ private:
           end += stride * (count.value() - 1);
       if (auto argument = dyn_cast<BlockArgument>(index))
         if (auto loop = dyn_cast<rt::ForOp>(argument.getOwner()->getParentOp()))
-          end += stride * (loop.getUpper() - 1);
+          end += stride * (loop.getLargestUpper().value_or(1) - 1);
     }
     object.bytes = std::max(object.bytes, end - object.begin);
     object.buffers.push_back(buffer);
@@ -137,7 +142,7 @@ private:
 
   void touch(Value value, int64_t position, bool reads) {
     if (StringRef name = objectOf(value); !name.empty())
-      touches[name].push_back({position, reads, loops});
+      touches[name].push_back({position, reads, scopes});
   }
 
   /// The stream in whose order objects begin and end: the program's first.
@@ -150,37 +155,43 @@ private:
   void touchQueued(StringRef stream, int64_t position) {
     for (StringRef name : queued[stream])
       if (!name.empty())
-        touches[name].push_back({position, true, loops});
+        touches[name].push_back({position, true, scopes});
     queued[stream].clear();
   }
 
   void setLifetime(Object &object, ArrayRef<Touch> list) {
     if (list.empty())
       return;
-    // The loops around all touches, as long as each iteration begins anew.
-    size_t common = list.front().loops.size();
+    // The scopes around all touches, as long as each iteration begins anew.
+    ArrayRef<Region *> first = list.front().scopes;
+    size_t common = first.size();
     for (const Touch &touch : list) {
       size_t same = 0;
-      while (same < common && same < touch.loops.size() &&
-             touch.loops[same] == list.front().loops[same])
+      while (same < common && same < touch.scopes.size() &&
+             touch.scopes[same] == first[same])
         ++same;
       common = same;
     }
-    if (list.front().reads) // what the iteration before has left
+    // What the iteration before has left is read; or it may be, because the
+    // write stands in a case that this one may not run.
+    if (list.front().reads ||
+        llvm::any_of(first.drop_front(common), [](Region *scope) {
+          return isa<rt::SwitchOp>(scope->getParentOp());
+        }))
       common = 0;
     object.first = std::numeric_limits<int64_t>::max();
     for (const Touch &touch : list) {
-      bool inside = touch.loops.size() > common;
-      object.first = std::min(object.first, inside ? begins[touch.loops[common]]
-                                                   : touch.position);
-      object.last = std::max(object.last, inside ? ends[touch.loops[common]]
+      bool inside = touch.scopes.size() > common;
+      object.first = std::min(
+          object.first, inside ? begins[touch.scopes[common]] : touch.position);
+      object.last = std::max(object.last, inside ? ends[touch.scopes[common]]
                                                  : touch.position);
     }
   }
 
   FunctionObjects found;
-  SmallVector<rt::ForOp> loops;
-  DenseMap<Operation *, int64_t> begins, ends;
+  SmallVector<Region *> scopes;
+  DenseMap<Region *, int64_t> begins, ends;
   llvm::StringMap<SmallVector<Touch>> touches;
   llvm::StringMap<llvm::SetVector<StringRef>> queued; ///< objects, by stream
   llvm::StringMap<StringRef> recorded; ///< the stream of an event's record

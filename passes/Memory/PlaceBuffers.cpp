@@ -152,8 +152,31 @@ namespace heddle {
 namespace {
 struct PlaceBuffersPass : impl::PlaceBuffersPassBase<PlaceBuffersPass> {
   void runOnOperation() override {
-    for (auto program : getOperation().getOps<rt::ProgramOp>())
+    for (auto program : getOperation().getOps<rt::ProgramOp>()) {
+      if (failed(verifyBounds(program)))
+        return signalPassFailure();
       ProgramMemory(program).place();
+    }
+  }
+
+  /// Objects with an entry per iteration of a loop need to know how many.
+  LogicalResult verifyBounds(rt::ProgramOp program) {
+    WalkResult walked = program.walk([](rt::BufferOp buffer) -> WalkResult {
+      for (Value index : buffer.getIndices()) {
+        auto argument = dyn_cast<BlockArgument>(index);
+        auto loop =
+            argument ? dyn_cast<rt::ForOp>(argument.getOwner()->getParentOp())
+                     : rt::ForOp();
+        if (loop && !loop.getLargestUpper())
+          return buffer.emitError()
+                 << "buffer '" << buffer.getName() << "' has an entry per '"
+                 << loop.getName()
+                 << "', but how many there are is not known; make the loop's "
+                    "upper bound a constant or an rt.lookup";
+      }
+      return WalkResult::advance();
+    });
+    return failure(walked.wasInterrupted());
   }
 };
 } // namespace

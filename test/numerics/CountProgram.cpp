@@ -93,7 +93,7 @@ private:
     for (mlir::Operation &op : block) {
       if (auto loop = mlir::dyn_cast<rt::ForOp>(op))
         visit(loop.getBody().front(),
-              times * static_cast<double>(loop.getUpper() - loop.getLower()));
+              times * static_cast<double>(loop.getConstantCount().value()));
       else if (auto group = mlir::dyn_cast<rt::GroupOp>(op))
         visit(group.getBody().front(), times);
       else if (auto call = mlir::dyn_cast<rt::CallOp>(op))

@@ -180,7 +180,7 @@ private:
         builder.getI64IntegerAttr(arena.getBytes() + added), indices,
         builder.getDenseI64ArrayAttr(strides));
     bucket->setAttr("memory_class", builder.getStringAttr("communication"));
-    added += bytes * (loop ? loop.getUpper() - loop.getLower() : 1);
+    added += bytes * (loop ? loop.getConstantCount().value() : 1);
     rt::CopyOp::create(builder, loc, "to bucket " + number, reduce.getInput(),
                        bucket, "compute");
     order("bucket_ready." + number, "compute", "comm");

@@ -232,4 +232,57 @@ rt.program @in_turn mesh [#rt.axis<"tp", 2>] arenas [#rt.arena<"compute", 4096>]
   }
 }
 
+// Stages of a pipeline: one text, with tables of numbers and channels.
+// CHECK: rt.program @stages mesh [#rt.axis<"pp", 2>, #rt.axis<"tp", 2>] arenas [#rt.arena<"compute", 4096 by_stage [4096, 2048]>] streams [#rt.stream<"compute">, #rt.stream<"comm">] communicators [] events [] entry @step channels [#rt.channel<"to_next", "pp", 1>] stages "pp" {
+rt.program @stages mesh [#rt.axis<"pp", 2>, #rt.axis<"tp", 2>] arenas [#rt.arena<"compute", 4096 by_stage [4096, 2048]>] streams [#rt.stream<"compute">, #rt.stream<"comm">] communicators [] events [] entry @step channels [#rt.channel<"to_next", "pp", 1>] stages "pp" {
+  // CHECK: rt.numbers @slots [0, 1, 2, 1, 0, 2] over "pp"
+  rt.numbers @slots [0, 1, 2, 1, 0, 2] over "pp"
+  // CHECK: rt.numbers @layers [4]
+  rt.numbers @layers [4]
+  rt.func @step() {
+    // CHECK: rt.for %slot = 0 to 3 {
+    rt.for %slot = 0 to 3 {
+      // CHECK-NEXT: %[[KIND:.*]] = rt.lookup @slots[%slot]
+      %kind = rt.lookup @slots[%slot]
+      // CHECK-NEXT: rt.switch %[[KIND]] {
+      // CHECK-NEXT: case 0 "forward" {
+      rt.switch %kind {
+      case 0 "forward" {
+        // CHECK: %[[COUNT:.*]] = rt.lookup @layers
+        %layers = rt.lookup @layers
+        // CHECK-NEXT: rt.for %layer = 0 to %[[COUNT]] {
+        rt.for %layer = 0 to %layers {
+          // CHECK-NEXT: %y = rt.buffer "block.y" because "on two stages" arena "compute" at 0 + %layer * 128 by_stage [0, 128, 64, 256] : !rt.buf<4x8xf32>
+          %y = rt.buffer "block.y" because "on two stages" arena "compute" at 0 + %layer * 128 by_stage [0, 128, 64, 256] : !rt.buf<4x8xf32>
+          // CHECK-NEXT: rt.group {
+          rt.group {
+            // CHECK-NEXT: rt.send "block.y" %y over "to_next" on "comm" : !rt.buf<4x8xf32>
+            rt.send "block.y" %y over "to_next" on "comm" : !rt.buf<4x8xf32>
+          }
+        }
+      }
+      // CHECK: case 2 "backward" {
+      // CHECK-NEXT: }
+      // CHECK-NEXT: }
+      case 2 "backward" {
+      }
+      }
+    }
+    %last = arith.constant 2 : index
+    %begin = rt.lookup @slots[%last]
+    %end = rt.lookup @layers
+    // CHECK: rt.for %layer = %{{.*}} to %{{.*}} {
+    rt.for %layer = %begin to %end {
+    }
+    // CHECK: rt.for %layer = %{{.*}} to 2 reversed {
+    rt.for %layer = %begin to 2 reversed {
+    }
+    %x = rt.buffer "block.x" because "received" arena "compute" at 256 : !rt.buf<4x8xf32>
+    // CHECK: rt.receive "block.x" %x over "to_next" on "comm" : !rt.buf<4x8xf32>
+    rt.receive "block.x" %x over "to_next" on "comm" : !rt.buf<4x8xf32>
+    // CHECK-NEXT: rt.send "block.x" %x over "to_next" on "comm" : !rt.buf<4x8xf32>
+    rt.send "block.x" %x over "to_next" on "comm" : !rt.buf<4x8xf32>
+  }
+}
+
 }
