@@ -2,6 +2,7 @@
 
 #include "PlanNames.h"
 #include "PlanRules.h"
+#include "TensorForms.h"
 
 #include "heddle/Support/Glob.h"
 
@@ -392,21 +393,30 @@ void PlanReader::addShortForms(MapReader &from, MapReader *inner) {
     plan.tensor.saved.push_back({"block.n[12]", {{"b", {"dp"}}}});
 }
 
+static std::vector<std::string> wordsForTensor() {
+  std::vector<std::string> words;
+  for (const auto &[word, unused] : detail::tensorForms())
+    words.push_back(word);
+  return words;
+}
+
 void PlanReader::readTensor() {
   std::optional<MapReader> inner;
   const Value *tensor = reader.value("tensor");
-  if (tensor && tensor->kind == Value::Kind::String) {
-    reader.choice("tensor", {"megatron"});
-  } else if (tensor) {
+  std::string word = "megatron";
+  if (tensor && tensor->kind == Value::Kind::String)
+    word = reader.choice("tensor", wordsForTensor());
+  else if (tensor)
     inner = reader.map("tensor");
-  }
   if (inner && inner->has("parameters"))
     plan.tensor.parameters = readRules(*inner, "parameters");
-  else if (needModel("tensor", "the rules of tensor.parameters are not given"))
-    plan.tensor.parameters = megatronRules(*model);
+  else if (auto form = detail::tensorForms().find(word);
+           form != detail::tensorForms().end() &&
+           needModel("tensor", "the rules of tensor.parameters are not given"))
+    plan.tensor = form->second(*model, plan);
   if (inner && inner->has("values"))
     plan.tensor.values = readRules(*inner, "values");
-  else
+  else if (plan.tensor.values.empty())
     plan.tensor.values = {{"block.x", {{"b", {"dp"}}}},
                           {"block.delta", {{"b", {"dp"}}}}};
   if (inner)

@@ -171,6 +171,7 @@ FailureOr<Machine> Machine::create(ModuleOp module, MachineOptions options) {
   Program &program = parts->program;
   program.module = module;
   program.reading = options.reading;
+  program.evaluators = Evaluators::of(*module.getContext());
   bool perRank = false;
   for (StateOp state : module.getOps<StateOp>()) {
     if (failed(checkLayout(state, "state", state.getType(),

@@ -5,20 +5,20 @@
 using namespace mlir;
 using namespace heddle::interpret;
 
-const Evaluators &Evaluators::get() {
-  static const Evaluators all = [] {
-    Evaluators evaluators;
-    addElementwise(evaluators);
-    addContract(evaluators);
-    addNorms(evaluators);
-    addAttention(evaluators);
-    addLoss(evaluators);
-    addStep(evaluators);
-    addControl(evaluators);
-    addCollectives(evaluators);
-    return evaluators;
-  }();
-  return all;
+Evaluators Evaluators::of(MLIRContext &context) {
+  Evaluators evaluators;
+  addElementwise(evaluators);
+  addContract(evaluators);
+  addNorms(evaluators);
+  addAttention(evaluators);
+  addLoss(evaluators);
+  addStep(evaluators);
+  addControl(evaluators);
+  addCollectives(evaluators);
+  for (Dialect *dialect : context.getLoadedDialects())
+    if (auto *more = dialect->getRegisteredInterface<EvaluatorInterface>())
+      more->addTo(evaluators);
+  return evaluators;
 }
 
 void Frame::set(Value value, Tensor tensor) {
@@ -42,10 +42,9 @@ LogicalResult Frame::fail(Operation *op, const llvm::Twine &message) {
 }
 
 LogicalResult Frame::run(Block &block) {
-  const Evaluators &evaluators = Evaluators::get();
   for (Operation &op : block.without_terminator()) {
     const Evaluators::Function *evaluate =
-        evaluators.find(op.getName().getStringRef());
+        rank.program.evaluators.find(op.getName().getStringRef());
     if (!evaluate)
       return fail(&op, "has no meaning in the interpreter");
     if (failed((*evaluate)(&op, *this)))

@@ -1,6 +1,7 @@
 //===- Rank.h - one rank that runs a module ---------------------*- C++ -*-===//
 //
-// What an op's `evaluate` sees. Private to this room and its tests.
+// What an op's `evaluate` sees. For this room, its tests, and plug-ins that
+// bring ops of their own.
 //
 //===----------------------------------------------------------------------===//
 
@@ -11,6 +12,7 @@
 #include "passes/Interpret/Exchange.h"
 #include "passes/Interpret/Tensor.h"
 
+#include "mlir/IR/DialectInterface.h"
 #include "llvm/ADT/DenseMap.h"
 #include "llvm/ADT/StringMap.h"
 
@@ -23,6 +25,42 @@ namespace heddle::interpret {
 /// What an SSA value holds: an index, a tensor, or a stack of tensors.
 using Datum = std::variant<int64_t, TensorPtr, std::vector<TensorPtr>>;
 
+class Frame;
+
+/// The meaning of each op, by its name.
+class Evaluators {
+public:
+  using Function =
+      std::function<mlir::LogicalResult(mlir::Operation *, Frame &)>;
+
+  /// Those of this room's files, and what loaded dialects bring.
+  static Evaluators of(mlir::MLIRContext &context);
+
+  template <class Op>
+  void add(mlir::LogicalResult (*evaluate)(Op, Frame &)) {
+    table[Op::getOperationName()] = [evaluate](mlir::Operation *op,
+                                               Frame &frame) {
+      return evaluate(mlir::cast<Op>(op), frame);
+    };
+  }
+  const Function *find(llvm::StringRef name) const {
+    auto entry = table.find(name);
+    return entry == table.end() ? nullptr : &entry->second;
+  }
+
+private:
+  llvm::StringMap<Function> table;
+};
+
+/// What a dialect that is not Heddle's own adds to itself
+/// (`addInterfaces<...>()`), so that the interpreter runs its ops.
+class EvaluatorInterface
+    : public mlir::DialectInterface::Base<EvaluatorInterface> {
+public:
+  EvaluatorInterface(mlir::Dialect *dialect) : Base(dialect) {}
+  virtual void addTo(Evaluators &evaluators) const = 0;
+};
+
 /// What all ranks read and none changes.
 struct Program {
   mlir::ModuleOp module;
@@ -30,6 +68,7 @@ struct Program {
   /// Null where the module is run on whole tensors.
   dist::MeshAttr mesh;
   int64_t numRanks = 1;
+  Evaluators evaluators;
   llvm::StringMap<mlir::func::FuncOp> functions;
   llvm::StringMap<transformer::StateOp> states;
   /// The states that use the same bytes, by the state whose bytes they are.
@@ -97,31 +136,6 @@ public:
 
 private:
   llvm::DenseMap<mlir::Value, Datum> values;
-};
-
-/// The meaning of each op, by its name.
-class Evaluators {
-public:
-  using Function =
-      std::function<mlir::LogicalResult(mlir::Operation *, Frame &)>;
-
-  /// All of them.
-  static const Evaluators &get();
-
-  template <class Op>
-  void add(mlir::LogicalResult (*evaluate)(Op, Frame &)) {
-    table[Op::getOperationName()] = [evaluate](mlir::Operation *op,
-                                               Frame &frame) {
-      return evaluate(mlir::cast<Op>(op), frame);
-    };
-  }
-  const Function *find(llvm::StringRef name) const {
-    auto entry = table.find(name);
-    return entry == table.end() ? nullptr : &entry->second;
-  }
-
-private:
-  llvm::StringMap<Function> table;
 };
 
 // One per file; each adds the ops of its group.

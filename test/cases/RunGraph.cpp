@@ -1,6 +1,6 @@
 //===- RunGraph.cpp - runs functions whole and on all ranks ---------------===//
 //
-// heddle-run-graph GRAPH.mlir INPUTS.json
+// heddle-run-graph GRAPH.mlir INPUTS.json [PLUGIN.so]
 //
 // Each function of the module is run by the interpreter (fp64) twice: on whole
 // tensors, and on all ranks of the mesh after Sharding and Collectives. INPUTS
@@ -23,6 +23,7 @@
 #include "mlir/IR/Diagnostics.h"
 #include "mlir/Parser/Parser.h"
 #include "mlir/Pass/PassManager.h"
+#include "mlir/Tools/Plugins/DialectPlugin.h"
 #include "llvm/Support/InitLLVM.h"
 #include "llvm/Support/JSON.h"
 #include "llvm/Support/MemoryBuffer.h"
@@ -130,10 +131,8 @@ static void print(const ResultsOfFunction &whole,
   llvm::outs() << llvm::json::Value(std::move(functions)) << "\n";
 }
 
-static int runGraph(const char *graph, const llvm::json::Object &inputs) {
-  DialectRegistry registry;
-  registry.insert<func::FuncDialect, tensor::TensorDialect, dist::DistDialect,
-                  transformer::TransformerDialect>();
+static int runGraph(const char *graph, const llvm::json::Object &inputs,
+                    const DialectRegistry &registry) {
   MLIRContext context(registry);
   llvm::SourceMgr sources;
   SourceMgrDiagnosticHandler handler(sources, &context);
@@ -156,9 +155,20 @@ static int runGraph(const char *graph, const llvm::json::Object &inputs) {
 
 int main(int argc, char **argv) {
   llvm::InitLLVM init(argc, argv);
-  if (argc != 3) {
-    (void)usageError("expected GRAPH.mlir INPUTS.json");
+  if (argc != 3 && argc != 4) {
+    (void)usageError("expected GRAPH.mlir INPUTS.json [PLUGIN.so]");
     return 2;
+  }
+  DialectRegistry registry;
+  registry.insert<func::FuncDialect, tensor::TensorDialect, dist::DistDialect,
+                  transformer::TransformerDialect>();
+  if (argc == 4) {
+    auto plugin = DialectPlugin::load(argv[3]);
+    if (!plugin) {
+      (void)usageError(llvm::toString(plugin.takeError()));
+      return 2;
+    }
+    plugin->registerDialectRegistryCallbacks(registry);
   }
   auto text = llvm::MemoryBuffer::getFile(argv[2]);
   if (!text) {
@@ -173,5 +183,5 @@ int main(int argc, char **argv) {
     (void)usageError(llvm::Twine(argv[2]) + ": expected a JSON object");
     return 2;
   }
-  return runGraph(argv[1], *inputs->getAsObject());
+  return runGraph(argv[1], *inputs->getAsObject(), registry);
 }

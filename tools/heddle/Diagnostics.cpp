@@ -1,6 +1,7 @@
 #include "tools/heddle/Diagnostics.h"
 
 #include "tools/heddle/Command.h"
+#include "tools/heddle/Plugins.h"
 
 #include "llvm/Support/raw_ostream.h"
 
@@ -17,7 +18,8 @@ static std::string describe(mlir::Diagnostic &diagnostic) {
   return text;
 }
 
-Compiler::Compiler() : context(mlir::MLIRContext::Threading::DISABLED) {
+Compiler::Compiler()
+    : context(pluginDialects(), mlir::MLIRContext::Threading::DISABLED) {
   context.getDiagEngine().registerHandler([this](mlir::Diagnostic &given) {
     if (given.getSeverity() == mlir::DiagnosticSeverity::Remark)
       return mlir::success(); // for who works on the compiler

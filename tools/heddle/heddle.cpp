@@ -1,6 +1,7 @@
 //===- heddle.cpp - The command line --------------------------------------===//
 
 #include "tools/heddle/Command.h"
+#include "tools/heddle/Plugins.h"
 
 #include "llvm/Support/raw_ostream.h"
 
@@ -15,6 +16,10 @@ static void hideForeignOptions() {
 
 int main(int argc, char **argv) {
   hideForeignOptions();
+  llvm::cl::list<std::string> plugins(
+      "load-dialect-plugin", llvm::cl::sub(llvm::cl::SubCommand::getAll()),
+      llvm::cl::value_desc("LIBRARY"),
+      llvm::cl::desc("a library with ops or strategies of your own"));
   std::string errors;
   llvm::raw_string_ostream errorStream(errors);
   if (argc < 2) {
@@ -28,6 +33,9 @@ int main(int argc, char **argv) {
     fmt::print(stderr, "error: {}", errorStream.str());
     return kBadInput;
   }
+  for (const std::string &path : plugins)
+    if (heddle::Result<void> loaded = loadPlugin(path); !loaded)
+      return refuse(loaded.error());
   for (Command command : {explainCommand(), compileCommand(), runCommand(),
                           verifyCommand(), doctorCommand()})
     if (*command.options)
