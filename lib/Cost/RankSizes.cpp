@@ -33,9 +33,7 @@ std::int64_t RankSizes::ranks(const AxisList &axes) const {
 }
 
 std::int64_t RankSizes::rowElements(const RankParameter &parameter) const {
-  constexpr std::int64_t kRunMultiple = 16;
-  const std::int64_t multiple = kRunMultiple * ranks(storage.shards);
-  return (parameter.elements() + multiple - 1) / multiple * multiple;
+  return heddle::rowElements(parameter.elements(), ranks(storage.shards));
 }
 
 std::int64_t RankSizes::runElements(const RankParameter &parameter) const {

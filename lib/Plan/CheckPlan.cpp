@@ -2,6 +2,7 @@
 
 #include "PlanNames.h"
 #include "PlanRules.h"
+#include "ZeroWarnings.h"
 
 #include "heddle/Support/Glob.h"
 
@@ -412,6 +413,8 @@ Result<std::vector<PlanWarning>> PlanChecker::check() {
   warnAboutPadding();
   warnAboutIdleAxes();
   warnAboutRules();
+  for (PlanWarning &warning : detail::zeroWarnings(plan, model))
+    warnings.push_back(std::move(warning));
   return std::move(warnings);
 }
 

@@ -319,4 +319,24 @@ std::map<std::string, std::int64_t> paddedSizes(const Plan &plan,
   return sizes;
 }
 
+std::int64_t partElements(const Plan &plan, const ModelConfig &model,
+                          const ParameterFamily &family) {
+  const ReshardMesh mesh = meshOfPlan(plan, model);
+  const std::map<std::string, std::int64_t> padded = paddedSizes(plan, model);
+  const std::vector<std::string> factors = splitWords(family.letters);
+  Result<PlanDims> dims = parameterLayout(plan, model, family);
+  std::int64_t elements = 1;
+  for (std::size_t dim = 0; dim < factors.size(); ++dim) {
+    elements *= padded.at(factors[dim]);
+    for (const std::string &axis : (*dims)[dim])
+      elements /= sizeIn(mesh, axis);
+  }
+  return elements;
+}
+
+std::int64_t rowElements(std::int64_t elements, std::int64_t ranks) {
+  constexpr std::int64_t runMultiple = 16;
+  return roundUp(elements, runMultiple * ranks);
+}
+
 } // namespace heddle

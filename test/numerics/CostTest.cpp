@@ -8,6 +8,8 @@
 
 #include "CountProgram.h"
 
+#include "test/TestPlan.h"
+
 #include "heddle/Cost/Flops.h"
 #include "heddle/Cost/LiveMemory.h"
 #include "heddle/Cost/Traffic.h"
@@ -21,6 +23,7 @@
 #include <random>
 
 using namespace heddle;
+using test::must;
 
 namespace {
 
@@ -79,18 +82,8 @@ const Shape kShapes[] = {
     {1, 8, 2, 2, 70, OptimizerKind::AdamW},
 };
 
-template <class T>
-T must(Result<T> result) {
-  if (!result) {
-    ADD_FAILURE() << result.message();
-    std::abort();
-  }
-  return std::move(*result);
-}
-
-ModelConfig modelOf(const char *config) {
-  ModelConfig model = must(readModelConfig(
-      must(Document::parse(config, "config.json", Document::Syntax::Json))));
+ModelConfig withoutDropout(const char *config) {
+  ModelConfig model = test::modelOf(config);
   model.dropout = {};
   return model;
 }
@@ -106,13 +99,8 @@ TrainSettings settingsOf(const Shape &shape) {
 Plan planOf(const ModelConfig &model, const Shape &shape,
             const std::string &tensor = "\"megatron\"",
             const std::string &extra = "") {
-  std::string text = fmt::format(
-      R"({{"version": 1, "mesh": [["pp", 1], ["dp", {}], ["cp", 1], ["tp", {}]],
-          "micro_batch": {}, "micro_batches": {}, "tensor": {}{}}})",
-      shape.dp, shape.tp, shape.microBatch, shape.microBatches, tensor, extra);
-  return must(
-      readPlan(must(Document::parse(text, "plan.json", Document::Syntax::Json)),
-               &model));
+  return test::planOf(model, shape.dp, shape.tp, shape.microBatch,
+                      shape.microBatches, ", \"tensor\": " + tensor + extra);
 }
 
 void expectEqual(const std::map<AxisList, AxisTraffic> &formula,
@@ -209,13 +197,13 @@ void checkShapes(const ModelConfig &model) {
 }
 
 TEST_P(CostOfModel, EqualsTheProgram) {
-  checkShapes(modelOf(GetParam().config));
+  checkShapes(withoutDropout(GetParam().config));
 }
 
 // Masks take nothing, but what dropout reads is an input, and the gradients
 // before and behind it are two.
 TEST_P(CostOfModel, EqualsTheProgramWithDropout) {
-  ModelConfig model = modelOf(GetParam().config);
+  ModelConfig model = withoutDropout(GetParam().config);
   for (DropoutRates rates :
        {DropoutRates{0.1, 0, 0.1}, DropoutRates{0, 0.1, 0}}) {
     SCOPED_TRACE(fmt::format("dropout {} {} {}", rates.attention,
@@ -237,7 +225,7 @@ struct Drawn {
   std::string sequences; ///< the same, where they are cut
 
   explicit Drawn(unsigned seed) : random(seed) {
-    model = modelOf(kModels[seed % std::size(kModels)].config);
+    model = withoutDropout(kModels[seed % std::size(kModels)].config);
     model.hidden = draw(1, 40);
     model.ffn = draw(1, 80);
     model.vocabulary = draw(4, 90);

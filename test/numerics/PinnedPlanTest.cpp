@@ -10,6 +10,8 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "test/TestPlan.h"
+
 #include "dialects/Transformer/Transformer.h"
 #include "heddle/Plan/PlanLayout.h"
 #include "passes/Interpret/Compare.h"
@@ -24,6 +26,9 @@
 #include <sstream>
 
 using namespace heddle;
+using test::modelOf;
+using test::must;
+using test::planOf;
 
 namespace {
 
@@ -43,34 +48,6 @@ const char *const kModels[] = {
     R"({"model_type": "gpt2", "n_embd": 8, "n_layer": 2, "n_head": 4, "n_positions": 32,
       "vocab_size": 26, "activation_function": "gelu_new", "layer_norm_epsilon": 1e-5})",
 };
-
-template <class T>
-T must(Result<T> result) {
-  if (!result) {
-    ADD_FAILURE() << result.message();
-    std::abort();
-  }
-  return std::move(*result);
-}
-
-ModelConfig modelOf(const char *config) {
-  ModelConfig model = must(readModelConfig(
-      must(Document::parse(config, "config.json", Document::Syntax::Json))));
-  model.dropout = {};
-  return model;
-}
-
-Plan planOf(const ModelConfig &model, int64_t dp, int64_t tp,
-            int64_t microBatches) {
-  std::string text =
-      "{\"version\": 1, \"mesh\": [[\"pp\", 1], [\"dp\", " +
-      std::to_string(dp) + "], [\"cp\", 1], [\"tp\", " + std::to_string(tp) +
-      "]], \"micro_batch\": " + std::to_string(4 / dp) +
-      ", \"micro_batches\": " + std::to_string(microBatches) + "}";
-  return must(
-      readPlan(must(Document::parse(text, "plan.json", Document::Syntax::Json)),
-               &model));
-}
 
 TrainSettings settingsOf(int64_t microBatches) {
   TrainSettings train;
@@ -136,7 +113,7 @@ public:
 Plan drawPlan(Drawer &drawer, const ModelConfig &model,
               const std::vector<SegmentValue> &values) {
   int64_t dp = drawer.draw(1, 2), tp = drawer.draw(1, 2) * drawer.draw(1, 2);
-  Plan plan = planOf(model, dp, tp, drawer.draw(1, 2));
+  Plan plan = planOf(model, dp, tp, 4 / dp, drawer.draw(1, 2));
   for (const ParameterFamily &family : parameters(model))
     if (drawer.draw(0, 2) == 0) {
       std::string match = family.name;
@@ -162,7 +139,8 @@ TEST_P(PinnedPlan, EqualsOneDevice) {
   Drawer drawer(GetParam());
   ModelConfig model = modelOf(kModels[GetParam() % std::size(kModels)]);
   Compiling compiling;
-  auto autodiff = compiling.run(model, planOf(model, 1, 1, 1), Phase::Autodiff);
+  auto autodiff =
+      compiling.run(model, planOf(model, 1, 1, 4, 1), Phase::Autodiff);
   ASSERT_TRUE(succeeded(autodiff));
   std::vector<SegmentValue> values = findSegmentValues(**autodiff);
   Plan plan = drawPlan(drawer, model, values);
@@ -174,7 +152,7 @@ TEST_P(PinnedPlan, EqualsOneDevice) {
   ASSERT_TRUE(static_cast<bool>(checked)) << checked.message();
   SCOPED_TRACE(writePlan(plan));
 
-  Plan one = planOf(model, 1, 1, plan.microBatches);
+  Plan one = planOf(model, 1, 1, 4, plan.microBatches);
   one.microBatch = 4;
   auto reference = compiling.run(model, one, Phase::Autodiff);
   ASSERT_TRUE(succeeded(reference));
@@ -200,7 +178,7 @@ INSTANTIATE_TEST_SUITE_P(Drawn, PinnedPlan, testing::Range(0u, seeds()));
 /// What compiling with one more rule complains of.
 std::string complaint(const char *list, const PlanRule &rule) {
   ModelConfig model = modelOf(kModels[1]);
-  Plan plan = planOf(model, 1, 2, 1);
+  Plan plan = planOf(model, 1, 2, 4, 1);
   (std::string(list) == "saved" ? plan.tensor.saved : plan.tensor.values)
       .push_back(rule);
   EXPECT_TRUE(

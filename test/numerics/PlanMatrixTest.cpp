@@ -10,6 +10,8 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "test/TestPlan.h"
+
 #include "dialects/Transformer/Transformer.h"
 #include "passes/Interpret/Compare.h"
 #include "passes/Pipelines/Pipelines.h"
@@ -21,6 +23,8 @@
 #include <random>
 
 using namespace heddle;
+using test::modelOf;
+using test::planOf;
 
 namespace {
 
@@ -135,34 +139,11 @@ std::vector<Case> dropoutCases() {
   return cases;
 }
 
-template <class T>
-T must(Result<T> result) {
-  if (!result) {
-    ADD_FAILURE() << result.message();
-    std::abort();
-  }
-  return std::move(*result);
-}
-
-Plan planOf(const ModelConfig &model, int64_t dp, int64_t tp,
-            int64_t microBatch, int64_t microBatches, const char *members) {
-  std::string text = "{\"version\": 1, \"mesh\": [[\"pp\", 1], [\"dp\", " +
-                     std::to_string(dp) + "], [\"cp\", 1], [\"tp\", " +
-                     std::to_string(tp) +
-                     "]], \"micro_batch\": " + std::to_string(microBatch) +
-                     ", \"micro_batches\": " + std::to_string(microBatches) +
-                     ", \"tensor\": \"megatron\"" + members + "}";
-  return must(
-      readPlan(must(Document::parse(text, "plan.json", Document::Syntax::Json)),
-               &model));
-}
-
 class PlanMatrix : public testing::TestWithParam<Case> {};
 
 TEST_P(PlanMatrix, EqualsOneDeviceAfterEveryPhase) {
   const Case &c = GetParam();
-  ModelConfig model = must(readModelConfig(must(Document::parse(
-      c.model->config, "config.json", Document::Syntax::Json))));
+  ModelConfig model = modelOf(c.model->config);
   model.dropout = c.model->dropout;
   TrainSettings train;
   train.sequenceLength = model.kvHeads == 2 ? 8 : 7;
@@ -196,8 +177,7 @@ TEST_P(PlanMatrix, EqualsOneDeviceAfterEveryPhase) {
 // A mask follows the sequence's number in the whole batch: the same sequences
 // in other micro-batches draw the same masks.
 TEST(DropoutMasks, DoNotDependOnMicroBatches) {
-  ModelConfig model = must(readModelConfig(must(Document::parse(
-      kDropoutModels[3].config, "config.json", Document::Syntax::Json))));
+  ModelConfig model = modelOf(kDropoutModels[3].config);
   model.dropout = kDropoutModels[3].dropout;
   TrainSettings train;
   train.sequenceLength = 8;

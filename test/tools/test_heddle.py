@@ -289,6 +289,12 @@ class CompileAndRun(HeddleTest):
         self.assertIn("--strict", self.compile("--strict", code=1).stderr)
         self.assertFalse(self.out.exists())
 
+    def test_strict_refuses_a_plan_that_keeps_what_it_need_not(self):
+        self.plan = self.write("plan.json", {**PLAN, "zero": {"stage": 2}})
+        self.assertRegex(self.compile("--strict", code=1).stderr,
+                         r"zero.reduce last holds whole sums of gradients, as stage 1 does: \d+ bytes")
+        self.assertFalse(self.out.exists())
+
 
 class Verify(HeddleTest):
     def verify(self, *more, code=0):

@@ -85,6 +85,15 @@ std::int64_t paddedLength(const Plan &plan, const ModelConfig &model,
 std::map<std::string, std::int64_t> paddedSizes(const Plan &plan,
                                                 const ModelConfig &model);
 
+/// Elements of one instance of a parameter that a rank computes with, padding
+/// included. The parameter has a layout.
+std::int64_t partElements(const Plan &plan, const ModelConfig &model,
+                          const ParameterFamily &family);
+
+/// What \p elements are stored as where they are cut into equal runs of
+/// \p ranks ranks: each run is a multiple of 16 elements.
+std::int64_t rowElements(std::int64_t elements, std::int64_t ranks);
+
 } // namespace heddle
 
 #endif // HEDDLE_PLAN_PLANLAYOUT_H

@@ -1,3 +1,5 @@
+#include "test/TestPlan.h"
+
 #include "heddle/Cost/Flops.h"
 #include "heddle/Cost/LiveMemory.h"
 #include "heddle/Cost/Traffic.h"
@@ -9,6 +11,7 @@
 #include <map>
 
 using namespace heddle;
+using test::planOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
@@ -34,22 +37,6 @@ TrainSettings settings(std::int64_t sequenceLength, std::int64_t globalBatch) {
   train.globalBatch = globalBatch;
   train.optimizer.kind = OptimizerKind::Sgd;
   return train;
-}
-
-Plan planOf(const ModelConfig &model, std::int64_t dp, std::int64_t tp,
-            std::int64_t microBatch, std::int64_t microBatches,
-            const std::string &tensor = "\"megatron\"") {
-  Result<Document> text = Document::parse(
-      fmt::format(
-          R"({{"version": 1, "mesh": [["pp", 1], ["dp", {}], ["cp", 1],
-               ["tp", {}]], "micro_batch": {}, "micro_batches": {},
-               "tensor": {}}})",
-          dp, tp, microBatch, microBatches, tensor),
-      "plan.json", Document::Syntax::Json);
-  EXPECT_TRUE(text) << text.message();
-  Result<Plan> plan = readPlan(*text, &model);
-  EXPECT_TRUE(plan) << plan.message();
-  return *plan;
 }
 
 /// dp 2, tp 2: 3 micro-batches of one sequence of 4 tokens on each rank.
@@ -101,7 +88,8 @@ TEST(RankSizes, RefusesLayoutsOfAnotherForm) {
                  {"match": "block.delta", "split": {"b": ["dp"]}}],
       "saved": []})";
   Result<RankSizes> sizes =
-      rankSizes(model, settings(4, 2), planOf(model, 1, 2, 1, 2, rules));
+      rankSizes(model, settings(4, 2),
+                planOf(model, 1, 2, 1, 2, ", \"tensor\": " + rules));
   ASSERT_FALSE(sizes);
   EXPECT_THAT(sizes.message(), HasSubstr("mlp.gate_proj.weight\" has its "
                                          "factor f over [tp], expected []"));

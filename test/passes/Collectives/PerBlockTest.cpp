@@ -5,6 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "test/TestPlan.h"
+
 #include "dialects/Transformer/Transformer.h"
 #include "passes/Interpret/Compare.h"
 #include "passes/Pipelines/Pipelines.h"
@@ -14,6 +16,8 @@
 #include <map>
 
 using namespace heddle;
+using test::modelOf;
+using test::planOf;
 
 namespace {
 
@@ -28,31 +32,6 @@ constexpr const char *kGpt2 =
         "vocab_size": 48, "activation_function": "gelu_new", "layer_norm_epsilon": 1e-5})";
 
 using Counts = std::map<std::string, int>;
-
-template <class T>
-T must(Result<T> result) {
-  if (!result) {
-    ADD_FAILURE() << result.message();
-    std::abort();
-  }
-  return std::move(*result);
-}
-
-Document parse(const std::string &text) {
-  return must(Document::parse(text, "test", Document::Syntax::Json));
-}
-
-Plan planOf(const ModelConfig &model, int64_t dp, int64_t tp,
-            const std::string &sequences) {
-  return must(
-      readPlan(parse("{\"version\": 1, \"mesh\": [[\"pp\", 1], [\"dp\", " +
-                     std::to_string(dp) + "], [\"cp\", 1], [\"tp\", " +
-                     std::to_string(tp) +
-                     "]], \"micro_batch\": " + std::to_string(4 / dp) +
-                     ", \"micro_batches\": 2, \"tensor\": \"megatron\"" +
-                     sequences + "}"),
-               &model));
-}
 
 constexpr const char *kCut = ", \"sequence_parallel\": true";
 constexpr const char *kGathered =
@@ -80,7 +59,7 @@ std::map<std::string, Counts> countAndRun(const char *config, int64_t dp,
                                           int64_t tp,
                                           const std::string &sequences = "",
                                           DropoutRates dropout = {}) {
-  ModelConfig model = must(readModelConfig(parse(config)));
+  ModelConfig model = modelOf(config);
   model.dropout = dropout;
   TrainSettings train;
   train.sequenceLength = 8;
@@ -88,7 +67,8 @@ std::map<std::string, Counts> countAndRun(const char *config, int64_t dp,
   train.optimizer.kind = OptimizerKind::Sgd;
   mlir::MLIRContext context;
   context.disableMultithreading();
-  Plan one = planOf(model, 1, 1, ""), plan = planOf(model, dp, tp, sequences);
+  Plan one = planOf(model, 1, 1, 4, 2),
+       plan = planOf(model, dp, tp, 4 / dp, 2, sequences);
   auto reference =
       compileUpTo(context, CompileInput{model, train, one}, Phase::Autodiff);
   auto module = compileUpTo(context, CompileInput{model, train, plan},

@@ -1,0 +1,50 @@
+//===- TestPlan.h - Models and plans from short texts -----------*- C++ -*-===//
+
+#ifndef HEDDLE_TEST_TESTPLAN_H
+#define HEDDLE_TEST_TESTPLAN_H
+
+#include "heddle/Model/ModelConfig.h"
+#include "heddle/Plan/Plan.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+namespace heddle::test {
+
+/// What is there, or the end of the test.
+template <class T>
+T must(Result<T> result) {
+  if (!result) {
+    ADD_FAILURE() << result.message();
+    std::abort();
+  }
+  return std::move(*result);
+}
+
+inline Document parseJson(const std::string &text, const char *file) {
+  return must(Document::parse(text, file, Document::Syntax::Json));
+}
+
+/// From the text of a config.json.
+inline ModelConfig modelOf(const std::string &config) {
+  return must(readModelConfig(parseJson(config, "config.json")));
+}
+
+/// A plan of dp and tp. `members` are more of its members, each behind a comma.
+inline Plan planOf(const ModelConfig &model, std::int64_t dp, std::int64_t tp,
+                   std::int64_t microBatch, std::int64_t microBatches,
+                   const std::string &members = "") {
+  return must(readPlan(
+      parseJson(fmt::format(R"({{"version": 1, "mesh": [["pp", 1], ["dp", {}],
+                                ["cp", 1], ["tp", {}]], "micro_batch": {},
+                                "micro_batches": {}{}}})",
+                            dp, tp, microBatch, microBatches, members),
+                "plan.json"),
+      &model));
+}
+
+} // namespace heddle::test
+
+#endif // HEDDLE_TEST_TESTPLAN_H
