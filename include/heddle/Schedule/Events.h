@@ -24,7 +24,8 @@ struct ScheduleEvent {
   std::int32_t slot = 0;
   std::int32_t peer = -1; ///< the other rank of a transfer
   /// Transfers of one number, always between the same two ranks, are launched
-  /// as one group and meet no order among themselves. Counts up over the table.
+  /// as one group: only those of one direction wait for each other. Counts up
+  /// over the table.
   std::int32_t batch = -1;
   std::int32_t microBatch = 0;
   StageAt stage; ///< that runs the slot; of a transfer, that it comes from

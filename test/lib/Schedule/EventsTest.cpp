@@ -3,6 +3,7 @@
 
 #include "Tables.h"
 
+#include <algorithm>
 #include <set>
 
 #include <fmt/format.h>
