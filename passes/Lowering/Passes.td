@@ -73,14 +73,14 @@ def VerifyLaunchesPass : Pass<"lowering-verify-launches", "::mlir::ModuleOp"> {
     Kernels of one communicator block those of others: where one rank launches A
     before B and another one B before A, both wait for ever. So members of a
     group must launch the same in one order, and the orders of all ranks, taken
-    together, must not go round. Walks the collectives of all iterations; those
-    of one `rt.group` have no order among themselves. An error names a smallest
+    together, must not go round. Walks collectives and messages of all
+    iterations; those of one `rt.group` have no order among themselves. An error names a smallest
     cycle, launch by launch, or the first launch in which two members differ.
 
-    All ranks run one program, or, where the module has several, each the one of
-    its place on the axis "pp".
+    All ranks run one text; what they launch differs by `rt.switch` and by
+    bounds of loops, so a rank of each stage is walked.
 
-    Example: one of two programs has
+    Example: one of two stages has
 
     ```mlir
     rt.all_reduce "grad" sum %x -> %x over ["pp"] on "comm" : !rt.buf<4x8xf32> -> !rt.buf<4x8xf32>
@@ -88,9 +88,9 @@ def VerifyLaunchesPass : Pass<"lowering-verify-launches", "::mlir::ModuleOp"> {
     ```
 
     and the other one has them the other way round: ranks would wait for each
-    other for ever.
+    other for ever. So would two stages that both send first.
 
-    - Expects: `rt.program`s.
+    - Expects: nothing.
     - Leaves: the module as it is.
     - Skips: streams and events, which order work of one rank only.
   }];

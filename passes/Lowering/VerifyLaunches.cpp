@@ -22,15 +22,11 @@ namespace heddle {
 namespace heddle::lowering {
 namespace {
 
-/// The axis along which ranks run different programs.
-constexpr llvm::StringLiteral kStages = "pp";
-
-/// Collectives of one program in the order in which a rank launches them. They
-/// are the same on all ranks that run it: only addresses know ranks.
+/// Collectives and messages in the order in which one rank launches them.
 class LaunchList : public ProgramVisitor {
 public:
   LogicalResult work(rt::WorkOpInterface op, ArrayRef<Touch>) override {
-    if (!op->hasAttr(kAxes))
+    if (!op->hasAttr(kAxes) && !isa<rt::SendOp, rt::ReceiveOp>(op))
       return success();
     auto group = dyn_cast<rt::GroupOp>(op->getParentOp());
     if (!group || &group.getBody().front().front() == op)
@@ -54,7 +50,8 @@ LaunchOperation describe(rt::WorkOpInterface op) {
   os << op->getName().stripDialect();
   for (NamedAttribute attribute : op->getAttrs()) {
     StringRef name = attribute.getName();
-    if (name == "label" || name == "stream" || name == LaunchList::kAxes)
+    if (name == "label" || name == "stream" || name == "channel" ||
+        name == LaunchList::kAxes)
       continue;
     if (auto reduction = dyn_cast<rt::ReductionAttr>(attribute.getValue()))
       os << ' ' << rt::stringifyReduction(reduction.getValue());
@@ -69,18 +66,19 @@ LaunchOperation describe(rt::WorkOpInterface op) {
 
 class LaunchChecker {
 public:
-  explicit LaunchChecker(ArrayRef<rt::ProgramOp> programs)
-      : programs(programs), first(programs.front()) {}
+  explicit LaunchChecker(rt::ProgramOp program) : program(program) {}
 
   LogicalResult run() {
-    if (failed(checkStages()))
-      return failure();
-    std::vector<LaunchList> lists(programs.size());
-    for (auto [i, program] : llvm::enumerate(programs))
-      if (failed(ProgramWalker(program).walk(0, lists[i])))
-        return failure();
-    for (int64_t rank : ranksAtEnds(first, everyPlaceOf()))
-      addRank(rank, lists[stageOf(rank)]);
+    ProgramWalker walker(program);
+    std::optional<LaunchList> list;
+    for (int64_t rank : ranksAtEnds(program)) {
+      if (!list || walker.addressesDiffer()) {
+        list.emplace();
+        if (failed(walker.walk(rank, *list)))
+          return failure();
+      }
+      addRank(rank, *list);
+    }
     LaunchVerdict verdict = checkLaunchOrder(sequences);
     if (verdict.mismatch)
       return complain(*verdict.mismatch);
@@ -88,38 +86,33 @@ public:
   }
 
 private:
-  StringRef everyPlaceOf() const { return programs.size() > 1 ? kStages : ""; }
-
-  LogicalResult checkStages() {
-    for (rt::ProgramOp program : programs)
-      if (programs.size() > 1 &&
-          (program.getMesh() != first.getMesh() ||
-           program.getAxisSize(kStages) != int64_t(programs.size())))
-        return program.emitError()
-               << "one of " << programs.size()
-               << " programs, which are those of the places on axis '"
-               << kStages << "' of one mesh; its mesh has "
-               << program.getAxisSize(kStages);
-    return success();
-  }
-
-  size_t stageOf(int64_t rank) {
-    if (programs.size() == 1)
-      return 0;
-    Builder builder(first.getContext());
-    return placeOver(first, builder.getStrArrayAttr({kStages}), rank);
-  }
-
   void addRank(int64_t rank, const LaunchList &list) {
     RankLaunches &own = sequences.ranks.emplace_back();
     own.rank = rank;
     auto &its = ops.emplace_back();
     for (auto [op, step] : list.launches) {
-      auto axes = op->getAttrOfType<ArrayAttr>(LaunchList::kAxes);
-      own.launches.push_back(
-          {communicatorOf(axes, rank), operationOf(op), step});
+      Launch &launch = own.launches.emplace_back();
+      launch.operation = operationOf(op);
+      launch.step = step;
+      if (auto axes = op->getAttrOfType<ArrayAttr>(LaunchList::kAxes)) {
+        launch.communicator = communicatorOf(axes, rank);
+      } else {
+        auto channel = op->getAttrOfType<StringAttr>("channel");
+        launch.communicator = communicatorOf(channel);
+        launch.peer = peerOf(program, program.getChannel(channel), rank,
+                             isa<rt::SendOp>(op) ? 1 : -1);
+      }
       its.push_back(op);
     }
+  }
+
+  /// A channel is one, however many pairs of ranks it joins.
+  size_t communicatorOf(StringAttr channel) {
+    const auto [entry, isNew] =
+        communicators.try_emplace({channel, 0}, sequences.communicators.size());
+    if (isNew)
+      sequences.communicators.push_back({channel.str(), {}});
+    return entry->second;
   }
 
   /// A group is known by its axes and by its first rank.
@@ -128,7 +121,7 @@ private:
     if (!isNewSeat)
       return seat->second;
     const auto [entry, isNew] =
-        communicators.try_emplace({axes, firstOfGroup(first, axes, rank)},
+        communicators.try_emplace({axes, firstOfGroup(program, axes, rank)},
                                   sequences.communicators.size());
     if (isNew) {
       std::string name;
@@ -155,14 +148,16 @@ private:
     llvm_unreachable("a verdict names ranks that it was given");
   }
 
-  /// "all_reduce sum of 32 f32 'down'"
+  /// "all_reduce sum of 32 f32 'down' over ["tp"]"
   std::string textOf(Operation *op) {
     const LaunchOperation &operation = sequences.operations[operations[op]];
     std::string text;
     llvm::raw_string_ostream(text)
         << operation.kind << " of " << operation.elements << " "
         << operation.dtype << " '" << cast<rt::WorkOpInterface>(op).getLabel()
-        << "'";
+        << "' over "
+        << (op->hasAttr(LaunchList::kAxes) ? op->getAttr(LaunchList::kAxes)
+                                           : op->getAttr("channel"));
     return text;
   }
 
@@ -196,15 +191,13 @@ private:
       Operation *before = opOf(link.rank, link.before),
                 *after = opOf(link.rank, link.after);
       error.attachNote(before->getLoc())
-          << "rank " << link.rank << " launches " << textOf(before) << " over "
-          << before->getAttr(LaunchList::kAxes) << " before " << textOf(after)
-          << " over " << after->getAttr(LaunchList::kAxes);
+          << "rank " << link.rank << " launches " << textOf(before)
+          << " before " << textOf(after);
     }
     return error;
   }
 
-  ArrayRef<rt::ProgramOp> programs;
-  rt::ProgramOp first;
+  rt::ProgramOp program;
   LaunchProgram sequences;
   std::vector<std::vector<Operation *>> ops; ///< of launches, per sequence
   llvm::DenseMap<Operation *, size_t> operations;
@@ -213,9 +206,9 @@ private:
 
 struct VerifyLaunchesPass : impl::VerifyLaunchesPassBase<VerifyLaunchesPass> {
   void runOnOperation() override {
-    auto programs = llvm::to_vector(getOperation().getOps<rt::ProgramOp>());
-    if (!programs.empty() && failed(LaunchChecker(programs).run()))
-      signalPassFailure();
+    for (auto program : getOperation().getOps<rt::ProgramOp>())
+      if (failed(LaunchChecker(program).run()))
+        return signalPassFailure();
   }
 };
 

@@ -38,14 +38,30 @@ int64_t firstOfGroup(rt::ProgramOp program, ArrayAttr axes, int64_t rank) {
   return first;
 }
 
-SmallVector<int64_t> ranksAtEnds(rt::ProgramOp program,
-                                 StringRef everyPlaceOf) {
+int64_t peerOf(rt::ProgramOp program, rt::ChannelAttr channel, int64_t rank,
+               int64_t direction) {
+  int64_t distance = distanceOn(program, channel.getAxis()),
+          size = program.getAxisSize(channel.getAxis()),
+          place = rank / distance % size;
+  int64_t other = (place + direction * channel.getShift()) % size;
+  return rank + ((other + size) % size - place) * distance;
+}
+
+int64_t stageOf(rt::ProgramOp program, int64_t rank) {
+  if (!program.getStages())
+    return 0;
+  Builder builder(program.getContext());
+  return placeOver(program, builder.getStrArrayAttr({*program.getStages()}),
+                   rank);
+}
+
+SmallVector<int64_t> ranksAtEnds(rt::ProgramOp program) {
   SmallVector<int64_t> ranks = {0};
   for (auto axis : program.getMesh().getAsRange<rt::AxisAttr>()) {
     SmallVector<int64_t> more;
     int64_t last = axis.getSize() - 1;
     int64_t step =
-        axis.getName() == everyPlaceOf ? 1 : std::max(last, int64_t(1));
+        axis.getName() == program.getStages() ? 1 : std::max(last, int64_t(1));
     for (int64_t rank : ranks)
       for (int64_t place = 0; place <= last; place += step)
         more.push_back(rank * axis.getSize() + place);
@@ -57,6 +73,7 @@ SmallVector<int64_t> ranksAtEnds(rt::ProgramOp program,
 LogicalResult ProgramWalker::walk(int64_t ofRank, ProgramVisitor &visits) {
   visitor = &visits;
   rank = ofRank;
+  stage = stageOf(program, rank);
   Frame frame;
   return walkBlock(
       program.lookupSymbol<rt::FuncOp>(program.getEntry()).getBody().front(),
@@ -84,8 +101,10 @@ int64_t ProgramWalker::sum(OperandRange indices, ArrayRef<int64_t> strides,
 LogicalResult ProgramWalker::walkOp(Operation &op, Frame &frame) {
   return llvm::TypeSwitch<Operation *, LogicalResult>(&op)
       .Case([&](rt::BufferOp buffer) {
-        int64_t begin = buffer.getOffset() +
-                        sum(buffer.getIndices(), buffer.getStrides(), frame);
+        SmallVector<int64_t> place = buffer.getPlaceAt(stage);
+        differs |= buffer.getByStage().has_value();
+        int64_t begin = place[0] + sum(buffer.getIndices(),
+                                       ArrayRef(place).drop_front(), frame);
         Instance instance{buffer, program.getArenaIndex(buffer.getArena()),
                           begin, begin + buffer.getType().getSpanBytes()};
         frame.places[buffer] = {instance, begin};
@@ -105,6 +124,8 @@ LogicalResult ProgramWalker::walkOp(Operation &op, Frame &frame) {
                                 program.getGroupSize(index.getAxes()) > 1};
         return success();
       })
+      .Case([&](rt::LookupOp lookup) { return walkLookup(lookup, frame); })
+      .Case([&](rt::SwitchOp cases) { return walkSwitch(cases, frame); })
       .Case([&](rt::ForOp loop) { return walkFor(loop, frame); })
       .Case([&](rt::GroupOp group) {
         return walkBlock(group.getBody().front(), frame);
@@ -145,6 +166,29 @@ LogicalResult ProgramWalker::walkFor(rt::ForOp op, Frame &frame) {
     if (failed(walkBlock(op.getBody().front(), frame)))
       return failure();
   }
+  return success();
+}
+
+LogicalResult ProgramWalker::walkLookup(rt::LookupOp op, Frame &frame) {
+  auto table = program.lookupSymbol<rt::NumbersOp>(op.getTable());
+  int64_t place = 0;
+  if (StringAttr axis = table.getAxisAttr())
+    place = placeOver(program, ArrayAttr::get(op.getContext(), {axis}), rank);
+  Number index = op.getIndex() ? frame.numbers.lookup(op.getIndex()) : Number();
+  if (index.value < 0 || index.value >= table.getWidth())
+    return op.emitOpError() << "reads number " << index.value << " of a row of "
+                            << table.getWidth() << " on rank " << rank;
+  frame.numbers[op] = {table.getRow(place)[index.value],
+                       index.ofRank || table.getNumRows() > 1};
+  return success();
+}
+
+LogicalResult ProgramWalker::walkSwitch(rt::SwitchOp op, Frame &frame) {
+  Number selector = frame.numbers.lookup(op.getSelector());
+  differs |= selector.ofRank;
+  for (auto [value, body] : llvm::zip(op.getValues(), op.getCases()))
+    if (value == selector.value)
+      return walkBlock(body.front(), frame);
   return success();
 }
 

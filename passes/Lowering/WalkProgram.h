@@ -31,10 +31,17 @@ struct Touch {
 
 /// The ranks that stand at one of the ends of each axis. An address is affine
 /// in a rank's place along an axis: what touches at neither end touches nowhere
-/// in between, as long as parts of neighbours have one size. Of one axis, every
-/// place.
-llvm::SmallVector<int64_t> ranksAtEnds(rt::ProgramOp program,
-                                       llvm::StringRef everyPlaceOf = "");
+/// in between, as long as parts of neighbours have one size. Of the axis of
+/// stages, every place.
+llvm::SmallVector<int64_t> ranksAtEnds(rt::ProgramOp program);
+
+/// The pipeline stage of a rank; 0 where no axis is said to be theirs.
+int64_t stageOf(rt::ProgramOp program, int64_t rank);
+
+/// The rank at the other end of this rank's queue of a channel: `direction` 1
+/// where it sends to, -1 where it receives from.
+int64_t peerOf(rt::ProgramOp program, rt::ChannelAttr channel, int64_t rank,
+               int64_t direction);
 
 /// Place of a rank in its group over axes, the last the fastest.
 int64_t placeOver(rt::ProgramOp program, mlir::ArrayAttr axes, int64_t rank);
@@ -85,6 +92,8 @@ private:
   template <class Op>
   std::string eventOf(Op op, Frame &frame);
   mlir::LogicalResult walkFor(rt::ForOp op, Frame &frame);
+  mlir::LogicalResult walkLookup(rt::LookupOp op, Frame &frame);
+  mlir::LogicalResult walkSwitch(rt::SwitchOp op, Frame &frame);
   mlir::LogicalResult walkCall(rt::CallOp op, Frame &frame);
   mlir::LogicalResult walkWork(rt::WorkOpInterface op, Frame &frame);
   mlir::LogicalResult evaluate(mlir::Operation &op, Frame &frame);
@@ -93,7 +102,7 @@ private:
 
   rt::ProgramOp program;
   ProgramVisitor *visitor = nullptr;
-  int64_t rank = 0;
+  int64_t rank = 0, stage = 0;
   bool differs = false;
   llvm::DenseMap<mlir::Operation *, llvm::SmallVector<rt::Access>>
       accesses; ///< per op, once
