@@ -86,7 +86,7 @@ struct StageAt {
 class Placement {
 public:
   /// Most ranks, and most places (ranks x chunks), that any placement has.
-  static constexpr std::int64_t maxRanks = 1 << 16;
+  static constexpr std::int64_t maxRanks = 1 << 12;
   static constexpr std::int64_t maxPlaces = 1 << 20;
 
   /// Chunk c of rank r holds stage c ranks + r.
