@@ -42,7 +42,8 @@ bool isSameObject(const Instance &a, const Instance &b) {
 
 class ArenaChecker : public ProgramVisitor {
 public:
-  explicit ArenaChecker(rt::ProgramOp program) : program(program) {
+  ArenaChecker(rt::ProgramOp program, int64_t stage)
+      : program(program), stage(stage) {
     written.resize(program.getArenas().size());
   }
 
@@ -58,6 +59,7 @@ private:
   void complainUnwritten(rt::WorkOpInterface op, const Touch &touch);
 
   rt::ProgramOp program;
+  int64_t stage;
   std::vector<std::map<int64_t, Written>> written; ///< per arena
   llvm::DenseSet<std::pair<Operation *, Operation *>> told;
   bool ok = true, first = true;
@@ -67,12 +69,12 @@ LogicalResult ArenaChecker::checkBounds(rt::WorkOpInterface op,
                                         const Touch &touch) {
   auto arena = cast<rt::ArenaAttr>(program.getArenas()[touch.instance.arena]);
   rt::BufferOp buffer = touch.instance.op;
-  if (touch.instance.begin < 0 || touch.instance.end > arena.getBytes())
+  int64_t bytes = arena.getBytesAt(stage);
+  if (touch.instance.begin < 0 || touch.instance.end > bytes)
     return buffer.emitError()
            << "buffer '" << buffer.getName() << "' lies at bytes "
            << touch.instance.begin << " to " << touch.instance.end
-           << " of arena '" << arena.getName() << "', which has "
-           << arena.getBytes();
+           << " of arena '" << arena.getName() << "', which has " << bytes;
   if (touch.begin >= touch.instance.begin &&
       touch.begin + touch.span <= touch.instance.end)
     return success();
@@ -186,18 +188,14 @@ struct VerifyArenasPass : impl::VerifyArenasPassBase<VerifyArenasPass> {
 
   LogicalResult verify(rt::ProgramOp program) {
     ProgramWalker walker(program);
-    for (int64_t rank : ranksAtEnds(program)) {
+    return walker.forEachKind([&](int64_t rank) -> LogicalResult {
       // Twice: a state may be overwritten after its last use in a step.
-      ArenaChecker checker(program);
+      ArenaChecker checker(program, stageOf(program, rank));
       if (failed(walker.walk(rank, checker)))
         return failure();
       checker.nextStep();
-      if (failed(walker.walk(rank, checker)) || !checker.isRight())
-        return failure();
-      if (!walker.addressesDiffer())
-        break;
-    }
-    return success();
+      return failure(failed(walker.walk(rank, checker)) || !checker.isRight());
+    });
   }
 };
 

@@ -12,6 +12,8 @@
 
 #include "llvm/ADT/MapVector.h"
 
+#include <map>
+
 using namespace mlir;
 
 namespace heddle {
@@ -28,18 +30,22 @@ public:
   LogicalResult work(rt::WorkOpInterface op, ArrayRef<Touch>) override {
     if (!op->hasAttr(kAxes) && !isa<rt::SendOp, rt::ReceiveOp>(op))
       return success();
-    auto group = dyn_cast<rt::GroupOp>(op->getParentOp());
-    if (!group || &group.getBody().front().front() == op)
-      ++step;
+    step += !isInGroup;
     launches.emplace_back(op, step);
     return success();
   }
+  void groupBegins(rt::GroupOp) override {
+    isInGroup = true;
+    ++step;
+  }
+  void groupEnds(rt::GroupOp) override { isInGroup = false; }
 
   static constexpr llvm::StringLiteral kAxes = "axes";
   std::vector<std::pair<rt::WorkOpInterface, int64_t>> launches;
 
 private:
   int64_t step = 0;
+  bool isInGroup = false;
 };
 
 /// What members of a group have to agree on: all that is neither a name nor a
@@ -69,16 +75,16 @@ public:
   explicit LaunchChecker(rt::ProgramOp program) : program(program) {}
 
   LogicalResult run() {
-    ProgramWalker walker(program);
-    std::optional<LaunchList> list;
-    for (int64_t rank : ranksAtEnds(program)) {
-      if (!list || walker.addressesDiffer()) {
-        list.emplace();
-        if (failed(walker.walk(rank, *list)))
-          return failure();
-      }
-      addRank(rank, *list);
-    }
+    ProgramWalker walker(program, /*readsAddresses=*/false);
+    std::map<int64_t, LaunchList> lists; // by the rank that was walked
+    if (failed(walker.forEachKind(
+            [&](int64_t rank) { return walker.walk(rank, lists[rank]); })))
+      return failure();
+    llvm::DenseMap<int64_t, const LaunchList *> ofKind;
+    for (const auto &[rank, list] : lists)
+      ofKind[walker.kindOf(rank)] = &list;
+    for (int64_t rank : ranksAtEnds(program))
+      addRank(rank, *ofKind[walker.kindOf(rank)]);
     LaunchVerdict verdict = checkLaunchOrder(sequences);
     if (verdict.mismatch)
       return complain(*verdict.mismatch);

@@ -238,14 +238,11 @@ struct VerifyOrderPass : impl::VerifyOrderPassBase<VerifyOrderPass> {
 
   LogicalResult verify(rt::ProgramOp program) {
     ProgramWalker walker(program);
-    for (int64_t rank : ranksAtEnds(program)) {
+    return walker.forEachKind([&](int64_t rank) -> LogicalResult {
       OrderChecker checker(program);
-      if (failed(walker.walk(rank, checker)) || failed(checker.finish()))
-        return failure();
-      if (!walker.addressesDiffer())
-        break;
-    }
-    return success();
+      return failure(failed(walker.walk(rank, checker)) ||
+                     failed(checker.finish()));
+    });
   }
 };
 

@@ -2,6 +2,10 @@
 
 #include "passes/Lowering/WalkProgram.h"
 
+#include "llvm/ADT/DenseSet.h"
+#include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/StringExtras.h"
+#include "llvm/ADT/StringSet.h"
 #include "llvm/ADT/TypeSwitch.h"
 
 using namespace mlir;
@@ -38,30 +42,28 @@ int64_t firstOfGroup(rt::ProgramOp program, ArrayAttr axes, int64_t rank) {
   return first;
 }
 
-int64_t peerOf(rt::ProgramOp program, rt::ChannelAttr channel, int64_t rank,
-               int64_t direction) {
-  int64_t distance = distanceOn(program, channel.getAxis()),
-          size = program.getAxisSize(channel.getAxis()),
-          place = rank / distance % size;
-  int64_t other = (place + direction * channel.getShift()) % size;
-  return rank + ((other + size) % size - place) * distance;
-}
-
-int64_t stageOf(rt::ProgramOp program, int64_t rank) {
-  if (!program.getStages())
-    return 0;
-  Builder builder(program.getContext());
-  return placeOver(program, builder.getStrArrayAttr({*program.getStages()}),
-                   rank);
+/// The axes along which places differ by more than a multiple of a number.
+static llvm::StringSet<> axesOfData(rt::ProgramOp program) {
+  llvm::StringSet<> axes;
+  if (program.getStages())
+    axes.insert(*program.getStages());
+  for (auto table : program.getOps<rt::NumbersOp>())
+    if (table.getAxis())
+      axes.insert(*table.getAxis());
+  if (program.getChannels())
+    for (auto channel : program.getChannels()->getAsRange<rt::ChannelAttr>())
+      axes.insert(channel.getAxis());
+  return axes;
 }
 
 SmallVector<int64_t> ranksAtEnds(rt::ProgramOp program) {
+  llvm::StringSet<> whole = axesOfData(program);
   SmallVector<int64_t> ranks = {0};
   for (auto axis : program.getMesh().getAsRange<rt::AxisAttr>()) {
     SmallVector<int64_t> more;
     int64_t last = axis.getSize() - 1;
     int64_t step =
-        axis.getName() == program.getStages() ? 1 : std::max(last, int64_t(1));
+        whole.contains(axis.getName()) ? 1 : std::max(last, int64_t(1));
     for (int64_t rank : ranks)
       for (int64_t place = 0; place <= last; place += step)
         more.push_back(rank * axis.getSize() + place);
@@ -70,10 +72,82 @@ SmallVector<int64_t> ranksAtEnds(rt::ProgramOp program) {
   return ranks;
 }
 
+/// Place of a rank on an axis.
+static int64_t placeOn(rt::ProgramOp program, StringRef axis, int64_t rank) {
+  return rank / distanceOn(program, axis) % program.getAxisSize(axis);
+}
+
+int64_t peerOf(rt::ProgramOp program, rt::ChannelAttr channel, int64_t rank,
+               int64_t direction) {
+  int64_t size = program.getAxisSize(channel.getAxis()),
+          place = placeOn(program, channel.getAxis(), rank),
+          other = (place + direction * channel.getShift()) % size;
+  return rank + ((other + size) % size - place) *
+                    distanceOn(program, channel.getAxis());
+}
+
+int64_t stageOf(rt::ProgramOp program, int64_t rank) {
+  return program.getStages() ? placeOn(program, *program.getStages(), rank) : 0;
+}
+
+ProgramWalker::ProgramWalker(rt::ProgramOp program, bool readsAddresses)
+    : program(program), readsAddresses(readsAddresses) {
+  if (!program.getStages() || !readsAddresses)
+    return;
+  stageAxes = bitOf(*program.getStages());
+  for (auto arena : program.getArenas().getAsRange<rt::ArenaAttr>())
+    if (!arena.getByStage().empty())
+      axes |= stageAxes;
+}
+
+ProgramWalker::Axes ProgramWalker::bitOf(StringRef axis) {
+  for (auto [i, entry] :
+       llvm::enumerate(program.getMesh().getAsRange<rt::AxisAttr>()))
+    if (entry.getName() == axis)
+      return entry.getSize() > 1 ? Axes(1) << i : 0;
+  return 0;
+}
+
+int64_t ProgramWalker::kindOf(int64_t ofRank) const {
+  int64_t kind = 0, below = 1;
+  ArrayAttr mesh = rt::ProgramOp(program).getMesh();
+  for (size_t i = mesh.size(); i-- > 0;) {
+    int64_t size = cast<rt::AxisAttr>(mesh[i]).getSize();
+    if (axes >> i & 1)
+      kind += ofRank / below % size * below;
+    below *= size;
+  }
+  return kind;
+}
+
+LogicalResult
+ProgramWalker::forEachKind(llvm::function_ref<LogicalResult(int64_t)> check) {
+  SmallVector<int64_t> ranks = ranksAtEnds(program), walked;
+  // A walk may show that more places matter: then the ranks that seemed to be
+  // like one before are looked at again.
+  for (Axes before = ~axes; before != axes;) {
+    before = axes;
+    llvm::DenseSet<int64_t> kinds;
+    for (int64_t rank : walked)
+      kinds.insert(kindOf(rank));
+    for (int64_t ofRank : ranks) {
+      if (!kinds.insert(kindOf(ofRank)).second)
+        continue;
+      walked.push_back(ofRank);
+      if (failed(check(ofRank)))
+        return failure();
+      if (axes != before)
+        break;
+    }
+  }
+  return success();
+}
+
 LogicalResult ProgramWalker::walk(int64_t ofRank, ProgramVisitor &visits) {
   visitor = &visits;
   rank = ofRank;
   stage = stageOf(program, rank);
+  rows.clear();
   Frame frame;
   return walkBlock(
       program.lookupSymbol<rt::FuncOp>(program.getEntry()).getBody().front(),
@@ -90,25 +164,23 @@ LogicalResult ProgramWalker::walkBlock(Block &block, Frame &frame) {
 int64_t ProgramWalker::sum(OperandRange indices, ArrayRef<int64_t> strides,
                            Frame &frame) {
   int64_t total = 0;
-  for (auto [index, stride] : llvm::zip(indices, strides)) {
-    Number number = frame.numbers.lookup(index);
-    differs |= number.ofRank;
-    total += number.value * stride;
-  }
+  for (auto [index, stride] : llvm::zip(indices, strides))
+    total += (readsAddresses ? use(index, frame)
+                             : frame.numbers.lookup(index).value) *
+             stride;
   return total;
+}
+
+int64_t ProgramWalker::use(Value value, Frame &frame) {
+  Number number = frame.numbers.lookup(value);
+  axes |= number.axes;
+  return number.value;
 }
 
 LogicalResult ProgramWalker::walkOp(Operation &op, Frame &frame) {
   return llvm::TypeSwitch<Operation *, LogicalResult>(&op)
       .Case([&](rt::BufferOp buffer) {
-        SmallVector<int64_t> place = buffer.getPlaceAt(stage);
-        differs |= buffer.getByStage().has_value();
-        int64_t begin = place[0] + sum(buffer.getIndices(),
-                                       ArrayRef(place).drop_front(), frame);
-        Instance instance{buffer, program.getArenaIndex(buffer.getArena()),
-                          begin, begin + buffer.getType().getSpanBytes()};
-        frame.places[buffer] = {instance, begin};
-        return success();
+        return walkBuffer(buffer, frame), success();
       })
       .Case([&](rt::ViewOp view) {
         Place place = frame.places.lookup(view.getSource());
@@ -119,16 +191,21 @@ LogicalResult ProgramWalker::walkOp(Operation &op, Frame &frame) {
         return success();
       })
       .Case([&](rt::RankIndexOp index) {
-        int64_t place = placeOver(program, index.getAxes(), rank);
-        frame.numbers[index] = {place * index.getStep(),
-                                program.getGroupSize(index.getAxes()) > 1};
+        Number place{placeOver(program, index.getAxes(), rank) *
+                     index.getStep()};
+        for (StringRef axis : index.getAxes().getAsValueRange<StringAttr>())
+          place.axes |= bitOf(axis);
+        frame.numbers[index] = place;
         return success();
       })
-      .Case([&](rt::LookupOp lookup) { return walkLookup(lookup, frame); })
-      .Case([&](rt::SwitchOp cases) { return walkSwitch(cases, frame); })
       .Case([&](rt::ForOp loop) { return walkFor(loop, frame); })
+      .Case([&](rt::SwitchOp cases) { return walkSwitch(cases, frame); })
+      .Case([&](rt::LookupOp lookup) { return walkLookup(lookup, frame); })
       .Case([&](rt::GroupOp group) {
-        return walkBlock(group.getBody().front(), frame);
+        visitor->groupBegins(group);
+        LogicalResult walked = walkBlock(group.getBody().front(), frame);
+        visitor->groupEnds(group);
+        return walked;
       })
       .Case([&](rt::CallOp call) { return walkCall(call, frame); })
       .Case([&](rt::RecordOp record) {
@@ -142,53 +219,68 @@ LogicalResult ProgramWalker::walkOp(Operation &op, Frame &frame) {
       .Default([&](Operation *) { return evaluate(op, frame); });
 }
 
+void ProgramWalker::walkBuffer(rt::BufferOp op, Frame &frame) {
+  int64_t offset = op.getOffset();
+  ArrayRef<int64_t> strides = op.getStrides();
+  if (std::optional<ArrayRef<int64_t>> byStage = op.getByStage()) {
+    size_t width = strides.size() + 1;
+    ArrayRef<int64_t> row = byStage->slice(stage * width, width);
+    offset = row.front();
+    strides = row.drop_front();
+    axes |= stageAxes;
+  }
+  int64_t begin = offset + sum(op.getIndices(), strides, frame);
+  Instance instance{op, program.getArenaIndex(op.getArena()), begin,
+                    begin + op.getType().getSpanBytes()};
+  frame.places[op] = {instance, begin};
+}
+
+LogicalResult ProgramWalker::walkSwitch(rt::SwitchOp op, Frame &frame) {
+  auto found = llvm::find(op.getValues(), use(op.getSelector(), frame));
+  if (found == op.getValues().end())
+    return success();
+  return walkBlock(op.getCases()[found - op.getValues().begin()].front(),
+                   frame);
+}
+
+LogicalResult ProgramWalker::walkLookup(rt::LookupOp op, Frame &frame) {
+  Row &row = rows[op.getTableAttr()];
+  if (row.values.empty()) {
+    auto table = program.lookupSymbol<rt::NumbersOp>(op.getTable());
+    std::optional<StringRef> axis = table.getAxis();
+    row.values = table.getRow(axis ? placeOn(program, *axis, rank) : 0);
+    row.axes = axis ? bitOf(*axis) : 0;
+  }
+  Number index;
+  if (op.getIndex())
+    index = frame.numbers.lookup(op.getIndex());
+  if (index.value < 0 || index.value >= int64_t(row.values.size()))
+    return op.emitOpError() << "reads number " << index.value << " of a row of "
+                            << row.values.size() << " on rank " << rank;
+  frame.numbers[op] = {row.values[index.value], index.axes | row.axes};
+  return success();
+}
+
 template <class Op>
 std::string ProgramWalker::eventOf(Op op, Frame &frame) {
   std::string name = op.getEvent().str();
   if (op.getSlot())
-    name += "." + std::to_string(frame.numbers.lookup(op.getSlot()).value);
+    name += "." + std::to_string(use(op.getSlot(), frame));
   return name;
 }
 
 LogicalResult ProgramWalker::walkFor(rt::ForOp op, Frame &frame) {
   auto bound = [&](std::optional<int64_t> constant, Value value) {
-    if (constant)
-      return *constant;
-    Number number = frame.numbers.lookup(value);
-    differs |= number.ofRank;
-    return number.value;
+    return constant ? *constant : use(value, frame);
   };
   int64_t lower = bound(op.getLower(), op.getLowerValue()),
           upper = bound(op.getUpper(), op.getUpperValue());
   for (int64_t step = lower; step < upper; ++step) {
     int64_t i = op.getReversed() ? upper - 1 - (step - lower) : step;
-    frame.numbers[op.getInductionVariable()] = {i, false};
+    frame.numbers[op.getInductionVariable()] = {i};
     if (failed(walkBlock(op.getBody().front(), frame)))
       return failure();
   }
-  return success();
-}
-
-LogicalResult ProgramWalker::walkLookup(rt::LookupOp op, Frame &frame) {
-  auto table = program.lookupSymbol<rt::NumbersOp>(op.getTable());
-  int64_t place = 0;
-  if (StringAttr axis = table.getAxisAttr())
-    place = placeOver(program, ArrayAttr::get(op.getContext(), {axis}), rank);
-  Number index = op.getIndex() ? frame.numbers.lookup(op.getIndex()) : Number();
-  if (index.value < 0 || index.value >= table.getWidth())
-    return op.emitOpError() << "reads number " << index.value << " of a row of "
-                            << table.getWidth() << " on rank " << rank;
-  frame.numbers[op] = {table.getRow(place)[index.value],
-                       index.ofRank || table.getNumRows() > 1};
-  return success();
-}
-
-LogicalResult ProgramWalker::walkSwitch(rt::SwitchOp op, Frame &frame) {
-  Number selector = frame.numbers.lookup(op.getSelector());
-  differs |= selector.ofRank;
-  for (auto [value, body] : llvm::zip(op.getValues(), op.getCases()))
-    if (value == selector.value)
-      return walkBlock(body.front(), frame);
   return success();
 }
 
@@ -223,10 +315,10 @@ LogicalResult ProgramWalker::walkWork(rt::WorkOpInterface op, Frame &frame) {
 LogicalResult ProgramWalker::evaluate(Operation &op, Frame &frame) {
   Builder builder(&op);
   SmallVector<Attribute> operands;
-  bool ofRank = false;
+  Axes ofAxes = 0;
   for (Value operand : op.getOperands()) {
     Number number = frame.numbers.lookup(operand);
-    ofRank |= number.ofRank;
+    ofAxes |= number.axes;
     operands.push_back(builder.getIntegerAttr(operand.getType(), number.value));
   }
   SmallVector<OpFoldResult> results;
@@ -235,7 +327,7 @@ LogicalResult ProgramWalker::evaluate(Operation &op, Frame &frame) {
                                "addresses cannot be checked";
   if (auto attribute = dyn_cast<Attribute>(results[0])) {
     if (auto number = dyn_cast<IntegerAttr>(attribute)) {
-      frame.numbers[op.getResult(0)] = {number.getInt(), ofRank};
+      frame.numbers[op.getResult(0)] = {number.getInt(), ofAxes};
       return success();
     }
   } else {

@@ -11,6 +11,10 @@
 #include "dialects/Rt/Rt.h"
 
 #include "llvm/ADT/DenseMap.h"
+#include "llvm/ADT/STLFunctionalExtras.h"
+
+#include <optional>
+#include <string>
 
 namespace heddle::lowering {
 
@@ -31,8 +35,8 @@ struct Touch {
 
 /// The ranks that stand at one of the ends of each axis. An address is affine
 /// in a rank's place along an axis: what touches at neither end touches nowhere
-/// in between, as long as parts of neighbours have one size. Of the axis of
-/// stages, every place.
+/// in between, as long as parts of neighbours have one size. Of axes along
+/// which places differ by data (stages, numbers, channels), every place.
 llvm::SmallVector<int64_t> ranksAtEnds(rt::ProgramOp program);
 
 /// The pipeline stage of a rank; 0 where no axis is said to be theirs.
@@ -61,26 +65,43 @@ public:
   virtual mlir::LogicalResult wait(rt::WaitOp, llvm::StringRef event) {
     return mlir::success();
   }
+  /// The work up to the end of the group is one piece.
+  virtual void groupBegins(rt::GroupOp) {}
+  virtual void groupEnds(rt::GroupOp) {}
 };
 
 class ProgramWalker {
 public:
-  explicit ProgramWalker(rt::ProgramOp program) : program(program) {}
+  /// Whoever does not look at addresses need not walk ranks for theirs.
+  explicit ProgramWalker(rt::ProgramOp program, bool readsAddresses = true);
 
   /// One step of `rank`.
   mlir::LogicalResult walk(int64_t rank, ProgramVisitor &visitor);
-  /// Whether an address depended on the rank in a walk so far: then ranks have
-  /// to be walked one by one, else one stands for all.
-  bool addressesDiffer() const { return differs; }
+  /// Calls `check`, which walks, for ranks of ranksAtEnds; for one only of
+  /// those that differ in no place on which an address, a bound or a case of a
+  /// walk depended.
+  mlir::LogicalResult
+  forEachKind(llvm::function_ref<mlir::LogicalResult(int64_t rank)> check);
+  /// A number for the places of a rank on which walks so far depended: equal
+  /// for ranks of one kind.
+  int64_t kindOf(int64_t rank) const;
 
 private:
+  /// Axes of the mesh, one bit each.
+  using Axes = uint64_t;
+
   struct Place {
     Instance instance;
     int64_t address = 0;
   };
   struct Number {
     int64_t value = 0;
-    bool ofRank = false;
+    Axes axes = 0; ///< on the places over which it depends
+  };
+  /// A row of an rt.numbers.
+  struct Row {
+    llvm::ArrayRef<int64_t> values;
+    Axes axes = 0;
   };
   struct Frame {
     llvm::DenseMap<mlir::Value, Place> places;
@@ -92,21 +113,28 @@ private:
   template <class Op>
   std::string eventOf(Op op, Frame &frame);
   mlir::LogicalResult walkFor(rt::ForOp op, Frame &frame);
-  mlir::LogicalResult walkLookup(rt::LookupOp op, Frame &frame);
   mlir::LogicalResult walkSwitch(rt::SwitchOp op, Frame &frame);
+  mlir::LogicalResult walkLookup(rt::LookupOp op, Frame &frame);
+  void walkBuffer(rt::BufferOp op, Frame &frame);
   mlir::LogicalResult walkCall(rt::CallOp op, Frame &frame);
   mlir::LogicalResult walkWork(rt::WorkOpInterface op, Frame &frame);
   mlir::LogicalResult evaluate(mlir::Operation &op, Frame &frame);
   int64_t sum(mlir::OperandRange indices, llvm::ArrayRef<int64_t> strides,
               Frame &frame);
+  /// A number that decides what is done: ranks differ by it.
+  int64_t use(mlir::Value value, Frame &frame);
+  Axes bitOf(llvm::StringRef axis);
 
   rt::ProgramOp program;
+  bool readsAddresses;
   ProgramVisitor *visitor = nullptr;
   int64_t rank = 0, stage = 0;
-  bool differs = false;
+  Axes axes = 0,     ///< on which what was walked so far depended
+      stageAxes = 0; ///< of by_stage, where addresses are read
   llvm::DenseMap<mlir::Operation *, llvm::SmallVector<rt::Access>>
       accesses; ///< per op, once
   llvm::DenseMap<mlir::Attribute, rt::FuncOp> functions;
+  llvm::DenseMap<mlir::Attribute, Row> rows; ///< of this rank
 };
 
 } // namespace heddle::lowering

@@ -109,3 +109,53 @@ rt.program @outside_buffer mesh [] arenas [#rt.arena<"a", 256>] streams [#rt.str
     }
   }
 }
+
+// -----
+
+// Right: places by stage, an arena that is smaller where less is needed, bounds
+// from a table.
+rt.program @stages mesh [#rt.axis<"pp", 3>, #rt.axis<"tp", 2>] arenas [#rt.arena<"a", 640 by_stage [640, 256, 384]>] streams [#rt.stream<"compute">] communicators [] events [] entry @step stages "pp" {
+  rt.numbers @layers [3, 1, 2] over "pp"
+  rt.func @step() {
+    %layers = rt.lookup @layers
+    %sum = rt.buffer "sum" because "all layers" arena "a" at 512 by_stage [512, 128, 256] : !rt.buf<4x8xf32>
+    rt.zero "sum" %sum on "compute" : !rt.buf<4x8xf32>
+    rt.for %layer = 0 to %layers {
+      %x = rt.buffer "x" because "of a layer" arena "a" at 0 + %layer * 128 by_stage [0, 128, 0, 0, 0, 128] : !rt.buf<4x8xf32>
+      rt.zero "x" %x on "compute" : !rt.buf<4x8xf32>
+      rt.copy "x" %x -> %sum on "compute" : !rt.buf<4x8xf32> -> !rt.buf<4x8xf32>
+    }
+  }
+}
+
+// -----
+
+// On the middle stage alone, a layer too many is looked up.
+rt.program @too_many mesh [#rt.axis<"pp", 3>] arenas [#rt.arena<"a", 640 by_stage [640, 256, 384]>] streams [#rt.stream<"compute">] communicators [] events [] entry @step stages "pp" {
+  rt.numbers @layers [3, 3, 2] over "pp"
+  rt.func @step() {
+    %layers = rt.lookup @layers
+    rt.for %layer = 0 to %layers {
+      // expected-error @below {{buffer 'x' lies at bytes 256 to 384 of arena 'a', which has 256}}
+      %x = rt.buffer "x" because "of a layer" arena "a" at 0 + %layer * 128 : !rt.buf<4x8xf32>
+      rt.zero "x" %x on "compute" : !rt.buf<4x8xf32>
+    }
+  }
+}
+
+// -----
+
+// On the middle stage alone, one buffer lies on another that is still read.
+rt.program @overlap mesh [#rt.axis<"pp", 3>] arenas [#rt.arena<"a", 256>] streams [#rt.stream<"compute">] communicators [] events [] entry @step stages "pp" {
+  rt.func @step() {
+    // expected-note @below {{at bytes 0 to 128}}
+    %x = rt.buffer "x" because "first" arena "a" at 128 by_stage [128, 0, 128] : !rt.buf<4x8xf32>
+    // expected-note @below {{at bytes 0 to 128}}
+    %y = rt.buffer "y" because "second" arena "a" at 0 : !rt.buf<4x8xf32>
+    rt.zero "x" %x on "compute" : !rt.buf<4x8xf32>
+    // expected-note @below {{by 'y'}}
+    rt.zero "y" %y on "compute" : !rt.buf<4x8xf32>
+    // expected-error @below {{'copy' reads buffer 'x', but its bytes from 0 of arena 'a' were written as 'y'}}
+    rt.copy "copy" %x -> %y on "compute" : !rt.buf<4x8xf32> -> !rt.buf<4x8xf32>
+  }
+}

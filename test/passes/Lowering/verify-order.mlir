@@ -167,3 +167,59 @@ rt.program @by_rank mesh [#rt.axis<"tp", 2>] arenas [#rt.arena<"a", 1024>] strea
     rt.wait "done" on "compute"
   }
 }
+
+// -----
+
+// Only the middle stage of three runs the case that lacks an event; found on
+// that stage, in the slot that its row of the table names.
+rt.program @stages mesh [#rt.axis<"pp", 3>] arenas [#rt.arena<"a", 1024>] streams [#rt.stream<"compute">, #rt.stream<"comm">] communicators [] events ["start", "ready", "end"] entry @step channels [#rt.channel<"to_next", "pp", 1>] stages "pp" {
+  rt.numbers @slots [0, 0, 0, 1, 0, 0] over "pp"
+  rt.func @step() {
+    // expected-note @below {{bytes 0 to 128 of arena 'a', buffer 'x'}}
+    %x = rt.buffer "x" because "input" arena "a" at 0 : !rt.buf<4x8xf32>
+    rt.record "start" on "compute"
+    rt.wait "start" on "comm"
+    rt.for %slot = 0 to 2 {
+      %kind = rt.lookup @slots[%slot]
+      rt.switch %kind {
+      case 0 "ordered" {
+        rt.zero "x" %x on "compute" : !rt.buf<4x8xf32>
+        rt.record "ready" on "compute"
+        rt.wait "ready" on "comm"
+        rt.group {
+          rt.send "send x" %x over "to_next" on "comm" : !rt.buf<4x8xf32>
+        }
+        rt.record "end" on "comm"
+        rt.wait "end" on "compute"
+      }
+      case 1 "without an event" {
+        // expected-note @below {{record an event on 'compute' behind this, and wait for it on 'comm'}}
+        rt.zero "x" %x on "compute" : !rt.buf<4x8xf32>
+        // expected-error @below {{'send x' on stream 'comm' reads what 'x' on stream 'compute' writes; no event orders them}}
+        rt.send "send x" %x over "to_next" on "comm" : !rt.buf<4x8xf32>
+        rt.record "end" on "comm"
+        rt.wait "end" on "compute"
+      }
+      }
+    }
+  }
+}
+
+// -----
+
+// What is received is written by the stream that receives.
+rt.program @received mesh [#rt.axis<"pp", 2>] arenas [#rt.arena<"a", 1024>] streams [#rt.stream<"compute">, #rt.stream<"comm">] communicators [] events ["start", "end"] entry @step channels [#rt.channel<"to_next", "pp", 1>] stages "pp" {
+  rt.func @step() {
+    // expected-note @below {{buffer 'x'}}
+    %x = rt.buffer "x" because "input" arena "a" at 0 : !rt.buf<4x8xf32>
+    %y = rt.buffer "y" because "input" arena "a" at 128 : !rt.buf<4x8xf32>
+    rt.record "start" on "compute"
+    rt.wait "start" on "comm"
+    // expected-note @below {{record an event on 'comm' behind this, and wait for it on 'compute'}}
+    rt.receive "receive x" %x over "to_next" on "comm" : !rt.buf<4x8xf32>
+    // expected-error @below {{'read x' on stream 'compute' reads what 'receive x' on stream 'comm' writes; no event orders them}}
+    rt.copy "read x" %x -> %y on "compute" : !rt.buf<4x8xf32> -> !rt.buf<4x8xf32>
+    rt.record "end" on "comm"
+    rt.wait "end" on "compute"
+  }
+}
