@@ -114,19 +114,21 @@ def Transformer_ZeroOp : Transformer_StateAccessOp<"zero", [MemoryEffects<[MemWr
 //===----------------------------------------------------------------------===//
 
 def Transformer_LoopOp : Transformer_Op<"loop", [
-    RecursiveMemoryEffects, SingleBlock,
+    RecursiveMemoryEffects, SingleBlock, AttrSizedOperandSegments,
     DeclareOpInterfaceMethods<OpAsmOpInterface, ["getAsmBlockArgumentNames"]>]> {
   let summary = "Repeats its body for each layer or micro-batch";
   let description = [{
     Runs the body for `count` indices from `from` on (0 where it is not given), or
-    downwards with `reversed`. The body's arguments are the index and the carried values; it yields the next
+    downwards with `reversed`. With `up_to`, `count` is the most that there can be, and
+    indices are those below that number. The body's arguments are the index and the carried values; it yields the next
     carried values and the values to collect. Results are the last carried values,
-    then one stack per collected value: entry i is what iteration i collected.
+    then one stack per collected value: entry i is what iteration i collected, and
+    undefined where there was none.
 
     Constraints: (C1) `over` is "layer" or "micro_batch"; (C2) carried values have
     one type in operands, arguments, yield and results; (C3) the results after
     them are stacks of `count` of the collected types; (C4) with `from`, nothing is
-    collected.
+    collected, and there is no `up_to`.
 
     ```mlir
     %y, %all = transformer.loop "layer" 6 carry(%x) : (tensor<4x8xf32>) -> (tensor<4x8xf32>, !transformer.stack<6 x tensor<4x8xf32>>) {
@@ -138,11 +140,12 @@ def Transformer_LoopOp : Transformer_Op<"loop", [
   }];
   let arguments = (ins StrAttr:$over, ConfinedAttr<I64Attr, [IntPositive]>:$count,
                        UnitAttr:$reversed, Variadic<AnyType>:$inits,
-                       OptionalAttr<ConfinedAttr<I64Attr, [IntPositive]>>:$from);
+                       OptionalAttr<ConfinedAttr<I64Attr, [IntPositive]>>:$from,
+                       Optional<Index>:$limit);
   let results = (outs Variadic<AnyType>:$results);
   let regions = (region SizedRegion<1>:$body);
   let assemblyFormat = [{
-    $over $count (`from` $from^)? (`reversed` $reversed^)? (`carry` `(` $inits^ `)`)? attr-dict
+    $over $count (`from` $from^)? (`up_to` $limit^)? (`reversed` $reversed^)? (`carry` `(` $inits^ `)`)? attr-dict
     `:` functional-type($inits, $results) $body
   }];
   let hasRegionVerifier = 1; // looks at the terminator, so ops inside come first

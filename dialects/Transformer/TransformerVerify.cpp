@@ -188,9 +188,9 @@ LogicalResult LoopOp::verifyRegions() {
   if (getStacks().size() != yield.getCollected().size()) // C3
     return emitOpError() << "collects " << yield.getCollected().size()
                          << " values into " << getStacks().size() << " stacks";
-  if (getFirst() > 0 && !yield.getCollected().empty()) // C4
+  if (getFirst() > 0 && (!yield.getCollected().empty() || getLimit())) // C4
     return emitOpError() << "begins at " << getFirst()
-                         << ", so it cannot collect";
+                         << ", so it cannot collect, nor have a limit";
   for (auto [stack, value] : llvm::zip(getStacks(), yield.getCollected())) {
     auto expected = StackType::get(getContext(), getCount(),
                                    cast<RankedTensorType>(value.getType()));

@@ -38,7 +38,7 @@ static Device readDeviceNumbers(MapReader &reader) {
 
 /// A name that heddle knows, or a map of numbers.
 static Device readDevice(MapReader &reader) {
-  const Value *found = reader.value("device");
+  const DocumentValue *found = reader.value("device");
   if (found && found->isMap()) {
     auto numbers = reader.map("device");
     return readDeviceNumbers(*numbers);

@@ -139,11 +139,12 @@ static const std::vector<FixedKey> &fixedKeys() {
   return keys;
 }
 
-static bool hasValue(const Value &found, const FixedKey &fixed) {
+static bool hasValue(const DocumentValue &found, const FixedKey &fixed) {
   if (fixed.isBool)
-    return found.kind == Value::Kind::Bool &&
+    return found.kind == DocumentValue::Kind::Bool &&
            found.boolean == (fixed.value != 0);
-  return found.kind == Value::Kind::Number && found.number == fixed.value;
+  return found.kind == DocumentValue::Kind::Number &&
+         found.number == fixed.value;
 }
 
 void detail::checkUnreadKeys(MapReader &reader, Family family) {
@@ -152,7 +153,7 @@ void detail::checkUnreadKeys(MapReader &reader, Family family) {
   for (const FixedKey &fixed : fixedKeys()) {
     if (!std::count(fixed.families.begin(), fixed.families.end(), family))
       continue;
-    const Value *found = reader.value(fixed.key);
+    const DocumentValue *found = reader.value(fixed.key);
     if (!found || hasValue(*found, fixed))
       continue;
     std::string expected = fixed.isBool ? (fixed.value != 0 ? "true" : "false")
@@ -162,7 +163,7 @@ void detail::checkUnreadKeys(MapReader &reader, Family family) {
                             expected, fixed.reason));
   }
   // Full dumps of old configurations have it, always empty.
-  if (const Value *pruned = reader.value("pruned_heads");
+  if (const DocumentValue *pruned = reader.value("pruned_heads");
       pruned && !(pruned->isMap() && pruned->entries.empty()))
     reader.fail("pruned_heads", "found heads, expected {}: models without some "
                                 "of their heads are not implemented");

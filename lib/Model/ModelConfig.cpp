@@ -78,19 +78,19 @@ static Error unknownFamily(const std::string &file, int line,
 
 /// By model_type, or by architectures where there is none.
 static Result<Family> readFamily(const Document &document) {
-  const Value &root = document.root();
+  const DocumentValue &root = document.root();
   if (!root.isMap())
     return Error{fmt::format("{}:{}: found {}, expected the keys of a "
                              "config.json",
                              document.file(), root.line, root.describe())};
-  if (const Value *type = root.find("model_type")) {
+  if (const DocumentValue *type = root.find("model_type")) {
     for (const FamilyFacts &facts : families)
-      if (type->kind == Value::Kind::String && type->text == facts.name)
+      if (type->kind == DocumentValue::Kind::String && type->text == facts.name)
         return facts.family;
     return unknownFamily(document.file(), type->line, "model_type",
                          type->describe());
   }
-  const Value *list = root.find("architectures");
+  const DocumentValue *list = root.find("architectures");
   if (!list || !list->isList() || list->items.empty())
     return Error{fmt::format("{}:{}: key 'model_type' is missing; add it "
                              "(such as \"llama\")",
@@ -147,7 +147,7 @@ static void readLlama3Scaling(MapReader &scaling, RopeConfig &rope) {
 }
 
 /// The kind of scaling; both spellings may stand there if they agree.
-static std::string readScalingType(MapReader &scaling, const Value &map,
+static std::string readScalingType(MapReader &scaling, const DocumentValue &map,
                                    bool mayBeAbsent) {
   bool hasNew = scaling.has("rope_type"), hasOld = scaling.has("type");
   if (!hasNew && !hasOld && mayBeAbsent)
@@ -161,7 +161,7 @@ static std::string readScalingType(MapReader &scaling, const Value &map,
   if (type == "default" || type == "llama3")
     return type;
   // The keys of a scaling that is not implemented are not worth a message.
-  for (const Value::Entry &entry : map.entries)
+  for (const DocumentValue::Entry &entry : map.entries)
     scaling.know(entry.key);
   if (!type.empty())
     scaling.fail(key, fmt::format("found \"{}\", expected default or llama3; "
@@ -178,7 +178,7 @@ static RopeConfig readRope(MapReader &reader) {
     reader.fail("rope_scaling",
                 "found rope_parameters too, expected one of them; remove one");
   std::string_view key = fresh ? "rope_parameters" : "rope_scaling";
-  const Value *map = reader.value(key);
+  const DocumentValue *map = reader.value(key);
   rope.theta = reader.number("rope_theta", NumberRange::positive(), rope.theta);
   std::optional<MapReader> scaling = reader.map(key);
   if (!scaling)

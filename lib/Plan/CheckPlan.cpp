@@ -102,7 +102,6 @@ Result<void> PlanChecker::checkMesh() {
 
 Result<void> PlanChecker::checkParallelism() {
   const std::pair<const char *, const char *> axes[] = {
-      {"pp", "pipeline parallelism"},
       {"cp", "context parallelism"},
       {"ep", "expert parallelism"},
       {"edp", "expert data parallelism"},
@@ -112,18 +111,6 @@ Result<void> PlanChecker::checkParallelism() {
       return notSupported(
           fmt::format("{} ({} = {})", name, axis, plan.axisSize(axis)),
           fmt::format("set {} to 1", axis));
-  if (plan.stages.schedule != PlanScheduleKind::None)
-    return notSupported(
-        plan.stages.schedule == PlanScheduleKind::Table
-            ? std::string("a schedule table (stages.schedule.table)")
-            : fmt::format(
-                  "schedule \"{}\"",
-                  detail::wordOf(detail::scheduleWords, plan.stages.schedule)),
-        "set stages.schedule to {\"kind\": \"none\"}");
-  if (plan.stages.layers.size() == 1 && plan.stages.layers[0].size() > 1)
-    return notSupported(fmt::format("more than one chunk per rank ({} chunks)",
-                                    plan.stages.layers[0].size()),
-                        "give all layers to one chunk");
   if (plan.context != PlanContext::None)
     return notSupported(
         fmt::format("context \"{}\"",

@@ -59,7 +59,7 @@ public:
 
 private:
   void readMesh();
-  void readMeshEntry(const Value &entry);
+  void readMeshEntry(const DocumentValue &entry);
   void readStages();
   void readStageLayers(MapReader &stages);
   void readSchedule(MapReader &stages);
@@ -69,7 +69,8 @@ private:
   void addShortForms(MapReader &from, MapReader *inner);
   std::vector<PlanRule> readRules(MapReader &from, std::string_view key);
   void readSplit(MapReader &rule, PlanSplit &split);
-  void readFactor(MapReader &rule, const Value::Entry &entry, PlanSplit &split);
+  void readFactor(MapReader &rule, const DocumentValue::Entry &entry,
+                  PlanSplit &split);
   void readZero();
   void readRecompute();
   void readRecomputeEntry(MapReader &entry);
@@ -86,10 +87,11 @@ private:
   Plan plan;
 };
 
-void PlanReader::readMeshEntry(const Value &entry) {
+void PlanReader::readMeshEntry(const DocumentValue &entry) {
   const std::vector<std::string> axes = listOf(detail::planAxes);
   if (!entry.isList() || entry.items.size() != 2 ||
-      entry.items[0].kind != Value::Kind::String || !entry.items[1].integer)
+      entry.items[0].kind != DocumentValue::Kind::String ||
+      !entry.items[1].integer)
     return reader.failAt(
         entry.line, "mesh",
         fmt::format("found {}, expected an axis and its size, such as "
@@ -118,14 +120,14 @@ void PlanReader::readMeshEntry(const Value &entry) {
 }
 
 void PlanReader::readMesh() {
-  const Value *mesh = reader.value("mesh");
+  const DocumentValue *mesh = reader.value("mesh");
   if (!mesh || !mesh->isList()) {
     return reader.fail("mesh",
                        fmt::format("found {}, expected a list of [axis, size], "
                                    "outermost first, with pp, dp, cp and tp",
                                    mesh ? mesh->describe() : "nothing"));
   }
-  for (const Value &entry : mesh->items)
+  for (const DocumentValue &entry : mesh->items)
     readMeshEntry(entry);
   if (!reader.ok())
     return;
@@ -192,14 +194,14 @@ bool PlanReader::needModel(std::string_view key, const std::string &why) {
 }
 
 void PlanReader::readStageLayers(MapReader &stages) {
-  const Value *layers = stages.value("layers");
+  const DocumentValue *layers = stages.value("layers");
   if (!layers || !layers->isList() || layers->items.empty())
     return stages.fail(
         "layers",
         fmt::format("found {}, expected one list per rank of pp, each with a "
                     "range of layers per chunk, such as [[\"0..5\"]]",
                     layers ? layers->describe() : "nothing"));
-  for (const Value &row : layers->items) {
+  for (const DocumentValue &row : layers->items) {
     if (!row.isList() || row.items.empty())
       return stages.failAt(
           row.line, "layers",
@@ -207,8 +209,8 @@ void PlanReader::readStageLayers(MapReader &stages) {
                       "chunk, such as [\"0..5\"]",
                       row.describe()));
     std::vector<PlanRange> &chunks = plan.stages.layers.emplace_back();
-    for (const Value &range : row.items) {
-      if (range.kind != Value::Kind::String)
+    for (const DocumentValue &range : row.items) {
+      if (range.kind != DocumentValue::Kind::String)
         return stages.failAt(
             range.line, "layers",
             fmt::format("found {}, expected layers as a string: \"a..b\", "
@@ -248,10 +250,10 @@ PlanPlace PlanReader::readPlace(MapReader &stages, std::string_view key,
 }
 
 void PlanReader::readSchedule(MapReader &stages) {
-  const Value *schedule = stages.value("schedule");
+  const DocumentValue *schedule = stages.value("schedule");
   if (!schedule)
     return;
-  if (schedule->kind == Value::Kind::String) {
+  if (schedule->kind == DocumentValue::Kind::String) {
     plan.stages.schedule = readWord(stages, "schedule", detail::scheduleWords,
                                     PlanScheduleKind::None);
     return;
@@ -305,7 +307,7 @@ void PlanReader::readStages() {
   }
 }
 
-void PlanReader::readFactor(MapReader &rule, const Value::Entry &entry,
+void PlanReader::readFactor(MapReader &rule, const DocumentValue::Entry &entry,
                             PlanSplit &split) {
   static const std::vector<std::string> factors = {
       "b", "s", "t", "d", "g", "r", "k", "f", "v", "p", "e", "c", "position"};
@@ -316,15 +318,15 @@ void PlanReader::readFactor(MapReader &rule, const Value::Entry &entry,
     return rule.failAt(entry.line, "split",
                        fmt::format("unknown factor '{}'; factors are {}",
                                    entry.key, fmt::join(factors, ", ")));
-  std::vector<const Value *> items;
+  std::vector<const DocumentValue *> items;
   if (entry.value.isList())
-    for (const Value &item : entry.value.items)
+    for (const DocumentValue &item : entry.value.items)
       items.push_back(&item);
   else
     items.push_back(&entry.value);
   std::vector<std::string> &list = split[entry.key];
-  for (const Value *item : items) {
-    if (item->kind != Value::Kind::String)
+  for (const DocumentValue *item : items) {
+    if (item->kind != DocumentValue::Kind::String)
       return rule.failAt(
           item->line, "split",
           fmt::format("factor '{}': found {}, expected a list of "
@@ -351,13 +353,13 @@ void PlanReader::readFactor(MapReader &rule, const Value::Entry &entry,
 }
 
 void PlanReader::readSplit(MapReader &rule, PlanSplit &split) {
-  const Value *value = rule.value("split");
+  const DocumentValue *value = rule.value("split");
   if (!value || !value->isMap())
     return rule.fail("split",
                      fmt::format("found {}, expected a map of factor to axes, "
                                  "such as {{\"f\": [\"tp\"]}}, or {{}}",
                                  value ? value->describe() : "nothing"));
-  for (const Value::Entry &entry : value->entries)
+  for (const DocumentValue::Entry &entry : value->entries)
     readFactor(rule, entry, split);
 }
 
@@ -402,9 +404,9 @@ static std::vector<std::string> wordsForTensor() {
 
 void PlanReader::readTensor() {
   std::optional<MapReader> inner;
-  const Value *tensor = reader.value("tensor");
+  const DocumentValue *tensor = reader.value("tensor");
   std::string word = "megatron";
-  if (tensor && tensor->kind == Value::Kind::String)
+  if (tensor && tensor->kind == DocumentValue::Kind::String)
     word = reader.choice("tensor", wordsForTensor());
   else if (tensor)
     inner = reader.map("tensor");
@@ -446,8 +448,8 @@ void PlanReader::readZero() {
 void PlanReader::readRecomputeEntry(MapReader &entry) {
   PlanRecompute &result = plan.recompute.emplace_back();
   result.layers = allLayers();
-  if (const Value *layers = entry.value("layers")) {
-    if (layers->kind == Value::Kind::String)
+  if (const DocumentValue *layers = entry.value("layers")) {
+    if (layers->kind == DocumentValue::Kind::String)
       result.layers = readRange(entry, "layers", layers->line, layers->text);
     else
       entry.fail("layers", fmt::format("found {}, expected layers as a string: "
@@ -475,7 +477,7 @@ void PlanReader::readRecomputeEntry(MapReader &entry) {
 }
 
 void PlanReader::readRecompute() {
-  const Value *value = reader.value("recompute");
+  const DocumentValue *value = reader.value("recompute");
   if (value && value->isList() &&
       (value->items.empty() || value->items[0].isMap())) {
     for (MapReader &entry : reader.maps("recompute"))
@@ -505,9 +507,9 @@ void PlanReader::readRecompute() {
 void PlanReader::readPrecision() {
   std::optional<MapReader> inner;
   PlanPrecision &precision = plan.precision;
-  const Value *value = reader.value("precision");
+  const DocumentValue *value = reader.value("precision");
   const std::vector<std::string> recipes = listOf(detail::planRecipes);
-  if (value && value->kind == Value::Kind::String)
+  if (value && value->kind == DocumentValue::Kind::String)
     precision.recipe = reader.choice("precision", recipes);
   else if ((inner = reader.map("precision")))
     precision.recipe = inner->choice("recipe", recipes, "fp32");
@@ -543,8 +545,8 @@ void PlanReader::readRest() {
     plan.buckets.order = readWord(*buckets, "order", detail::orderWords,
                                   PlanBucketOrder::Backward);
   }
-  const Value *overlap = reader.value("overlap");
-  if (overlap && overlap->kind == Value::Kind::String) {
+  const DocumentValue *overlap = reader.value("overlap");
+  if (overlap && overlap->kind == DocumentValue::Kind::String) {
     reader.choice("overlap", {"none"});
   } else if (std::optional<MapReader> inner = reader.map("overlap")) {
     plan.overlapMemoryBytes =

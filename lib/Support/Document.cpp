@@ -22,9 +22,9 @@ Result<Document> Document::parse(std::string_view text, std::string file,
   Result<std::string_view> checked = detail::checkText(text, document.name);
   if (!checked)
     return checked.error();
-  Result<Value> tree = syntax == Syntax::Json
-                           ? parseJson(*checked, document.name)
-                           : detail::parseYaml(*checked, document.name);
+  Result<DocumentValue> tree = syntax == Syntax::Json
+                                   ? parseJson(*checked, document.name)
+                                   : detail::parseYaml(*checked, document.name);
   if (!tree)
     return tree.error();
   document.tree = std::move(*tree);

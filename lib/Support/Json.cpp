@@ -17,8 +17,8 @@ public:
   JsonParser(std::string_view text, const std::string &file)
       : text(text), file(file) {}
 
-  Result<Value> parse() {
-    Value root;
+  Result<DocumentValue> parse() {
+    DocumentValue root;
     if (auto done = parseValue(root, 0); !done)
       return done.error();
     skipSpace();
@@ -28,12 +28,12 @@ public:
   }
 
 private:
-  Result<void> parseValue(Value &value, int depth);
-  Result<void> parseMap(Value &value, int depth);
-  Result<void> parseList(Value &value, int depth);
+  Result<void> parseValue(DocumentValue &value, int depth);
+  Result<void> parseMap(DocumentValue &value, int depth);
+  Result<void> parseList(DocumentValue &value, int depth);
   Result<void> parseString(std::string &out);
   Result<void> parseEscape(std::string &out);
-  Result<void> parseLiteral(Value &value);
+  Result<void> parseLiteral(DocumentValue &value);
   /// The four digits after \u; none if they are not hexadecimal.
   std::optional<unsigned> parseHex();
 
@@ -74,7 +74,7 @@ private:
 
 } // namespace
 
-Result<void> JsonParser::parseValue(Value &value, int depth) {
+Result<void> JsonParser::parseValue(DocumentValue &value, int depth) {
   skipSpace();
   value.line = line;
   if (depth > detail::maxDepth)
@@ -91,12 +91,12 @@ Result<void> JsonParser::parseValue(Value &value, int depth) {
     return parseList(value, depth);
   if (text[at] != '"')
     return parseLiteral(value);
-  value.kind = Value::Kind::String;
+  value.kind = DocumentValue::Kind::String;
   return parseString(value.text);
 }
 
-Result<void> JsonParser::parseMap(Value &value, int depth) {
-  value.kind = Value::Kind::Map;
+Result<void> JsonParser::parseMap(DocumentValue &value, int depth) {
+  value.kind = DocumentValue::Kind::Map;
   ++at;
   if (consume('}'))
     return {};
@@ -105,7 +105,7 @@ Result<void> JsonParser::parseMap(Value &value, int depth) {
     skipSpace();
     if (at >= text.size() || text[at] != '"')
       return unexpected("a key in double quotes");
-    Value::Entry entry;
+    DocumentValue::Entry entry;
     entry.line = line;
     if (auto done = parseString(entry.key); !done)
       return done;
@@ -123,8 +123,8 @@ Result<void> JsonParser::parseMap(Value &value, int depth) {
   return consume('}') ? Result<void>() : unexpected("',' or '}'");
 }
 
-Result<void> JsonParser::parseList(Value &value, int depth) {
-  value.kind = Value::Kind::List;
+Result<void> JsonParser::parseList(DocumentValue &value, int depth) {
+  value.kind = DocumentValue::Kind::List;
   ++at;
   if (consume(']'))
     return {};
@@ -214,14 +214,14 @@ Result<void> JsonParser::parseEscape(std::string &out) {
   return {};
 }
 
-Result<void> JsonParser::parseLiteral(Value &value) {
+Result<void> JsonParser::parseLiteral(DocumentValue &value) {
   std::size_t end = text.find_first_not_of(
       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+-._", at);
   std::string_view word =
       text.substr(at, end == text.npos ? text.npos : end - at);
-  Value scalar = detail::plainScalar(word, line);
+  DocumentValue scalar = detail::plainScalar(word, line);
   bool name = word == "true" || word == "false" || word == "null";
-  bool number = scalar.kind == Value::Kind::Number &&
+  bool number = scalar.kind == DocumentValue::Kind::Number &&
                 (word[0] == '-' || (word[0] >= '0' && word[0] <= '9')) &&
                 word.back() != '.' && !word.starts_with("-.");
   if (!name && !number)
@@ -231,22 +231,22 @@ Result<void> JsonParser::parseLiteral(Value &value) {
   return {};
 }
 
-Result<Value> heddle::parseJson(std::string_view text,
-                                const std::string &file) {
+Result<DocumentValue> heddle::parseJson(std::string_view text,
+                                        const std::string &file) {
   Result<std::string_view> checked = detail::checkText(text, file);
   if (!checked)
     return checked.error();
   return JsonParser(*checked, file).parse();
 }
 
-const Value *Value::find(std::string_view key) const {
+const DocumentValue *DocumentValue::find(std::string_view key) const {
   for (const Entry &entry : entries)
     if (entry.key == key)
       return &entry.value;
   return nullptr;
 }
 
-std::string Value::describe() const {
+std::string DocumentValue::describe() const {
   switch (kind) {
   case Kind::Null:
     return "null";

@@ -13,7 +13,7 @@
 using namespace heddle;
 
 struct MapReader::Level {
-  const Value *map;
+  const DocumentValue *map;
   std::string path;
   std::vector<std::string> known;
 };
@@ -62,7 +62,7 @@ static std::string joinPath(const std::string &path, std::string_view key) {
 }
 
 void MapReader::Sink::rejectUnknownKeys(const Level &level) {
-  for (const Value::Entry &entry : level.map->entries) {
+  for (const DocumentValue::Entry &entry : level.map->entries) {
     if (std::count(level.known.begin(), level.known.end(), entry.key))
       continue;
     std::string advice;
@@ -78,7 +78,7 @@ void MapReader::Sink::rejectUnknownKeys(const Level &level) {
   }
 }
 
-MapReader::MapReader(std::shared_ptr<Sink> shared, const Value &map,
+MapReader::MapReader(std::shared_ptr<Sink> shared, const DocumentValue &map,
                      std::string path)
     : sink(std::move(shared)) {
   // A map may be opened more than once; what one reader knows is known.
@@ -93,7 +93,7 @@ MapReader::MapReader(std::shared_ptr<Sink> shared, const Value &map,
   sink->levels.push_back(level);
 }
 
-MapReader::MapReader(const std::string &file, const Value &map,
+MapReader::MapReader(const std::string &file, const DocumentValue &map,
                      std::string path)
     : MapReader(std::make_shared<Sink>(), map, std::move(path)) {
   sink->file = file;
@@ -119,13 +119,13 @@ void MapReader::know(std::string_view key) {
     level->known.emplace_back(key);
 }
 
-const Value *MapReader::value(std::string_view key) {
+const DocumentValue *MapReader::value(std::string_view key) {
   know(key);
   return level->map->find(key);
 }
 
 bool MapReader::has(std::string_view key) {
-  const Value *found = value(key);
+  const DocumentValue *found = value(key);
   return found && !found->isNull();
 }
 
@@ -135,19 +135,19 @@ void MapReader::failAt(int line, std::string_view key,
 }
 
 void MapReader::fail(std::string_view key, const std::string &message) {
-  const Value *found = level->map->find(key);
+  const DocumentValue *found = level->map->find(key);
   failAt(found ? found->line : line(), key, message);
 }
 
-void MapReader::mismatch(const Value &found, std::string_view key,
+void MapReader::mismatch(const DocumentValue &found, std::string_view key,
                          const std::string &expected) {
   failAt(found.line, key,
          fmt::format("found {}, expected {}", found.describe(), expected));
 }
 
-const Value *MapReader::lookUp(std::string_view key, bool required,
-                               const std::string &expected) {
-  const Value *found = value(key);
+const DocumentValue *MapReader::lookUp(std::string_view key, bool required,
+                                       const std::string &expected) {
+  const DocumentValue *found = value(key);
   if (!found && required && level->map->isMap())
     sink->add(
         1, line(),
@@ -155,18 +155,19 @@ const Value *MapReader::lookUp(std::string_view key, bool required,
   return found;
 }
 
-static std::optional<std::int64_t> integerIn(const Value &value,
+static std::optional<std::int64_t> integerIn(const DocumentValue &value,
                                              IntegerRange range) {
-  if (value.kind != Value::Kind::Number || !value.integer ||
+  if (value.kind != DocumentValue::Kind::Number || !value.integer ||
       *value.integer < range.min || *value.integer > range.max)
     return std::nullopt;
   return value.integer;
 }
 
-static std::optional<double> numberIn(const Value &value, NumberRange range) {
+static std::optional<double> numberIn(const DocumentValue &value,
+                                      NumberRange range) {
   double x = value.number;
-  if (value.kind != Value::Kind::Number || !std::isfinite(x) || x < range.min ||
-      x > range.max || (range.minExcluded && x == range.min) ||
+  if (value.kind != DocumentValue::Kind::Number || !std::isfinite(x) ||
+      x < range.min || x > range.max || (range.minExcluded && x == range.min) ||
       (range.maxExcluded && x == range.max))
     return std::nullopt;
   return x;
@@ -174,7 +175,7 @@ static std::optional<double> numberIn(const Value &value, NumberRange range) {
 
 std::int64_t MapReader::integer(std::string_view key, IntegerRange range,
                                 std::optional<std::int64_t> byDefault) {
-  const Value *found = lookUp(key, !byDefault, range.describe());
+  const DocumentValue *found = lookUp(key, !byDefault, range.describe());
   std::optional<std::int64_t> read;
   if (found && !(read = integerIn(*found, range)))
     mismatch(*found, key, range.describe());
@@ -190,7 +191,7 @@ std::optional<std::int64_t> MapReader::optionalInteger(std::string_view key,
 
 double MapReader::number(std::string_view key, NumberRange range,
                          std::optional<double> byDefault) {
-  const Value *found = lookUp(key, !byDefault, range.describe());
+  const DocumentValue *found = lookUp(key, !byDefault, range.describe());
   std::optional<double> read;
   if (found && !(read = numberIn(*found, range)))
     mismatch(*found, key, range.describe());
@@ -205,8 +206,8 @@ std::optional<double> MapReader::optionalNumber(std::string_view key,
 }
 
 bool MapReader::boolean(std::string_view key, std::optional<bool> byDefault) {
-  const Value *found = lookUp(key, !byDefault, "true or false");
-  if (found && found->kind == Value::Kind::Bool)
+  const DocumentValue *found = lookUp(key, !byDefault, "true or false");
+  if (found && found->kind == DocumentValue::Kind::Bool)
     return found->boolean;
   if (found)
     mismatch(*found, key, "true or false");
@@ -215,8 +216,9 @@ bool MapReader::boolean(std::string_view key, std::optional<bool> byDefault) {
 
 std::string MapReader::string(std::string_view key,
                               std::optional<std::string> byDefault) {
-  const Value *found = lookUp(key, !byDefault, "a string");
-  if (found && found->kind == Value::Kind::String && !found->text.empty())
+  const DocumentValue *found = lookUp(key, !byDefault, "a string");
+  if (found && found->kind == DocumentValue::Kind::String &&
+      !found->text.empty())
     return found->text;
   if (found)
     mismatch(*found, key, "a string");
@@ -229,7 +231,7 @@ std::string MapReader::choice(std::string_view key,
   std::string expected =
       choices.size() == 1 ? choices.front()
                           : fmt::format("one of {}", fmt::join(choices, ", "));
-  const Value *found = lookUp(key, !byDefault, expected);
+  const DocumentValue *found = lookUp(key, !byDefault, expected);
   bool scalar = found && !found->isList() && !found->isMap();
   if (scalar && std::count(choices.begin(), choices.end(), found->text))
     return found->text;
@@ -238,10 +240,10 @@ std::string MapReader::choice(std::string_view key,
   return byDefault.value_or("");
 }
 
-const std::vector<Value> *MapReader::list(std::string_view key, bool required,
-                                          const std::string &expected,
-                                          std::optional<std::size_t> count) {
-  const Value *found = lookUp(key, required, expected);
+const std::vector<DocumentValue> *
+MapReader::list(std::string_view key, bool required,
+                const std::string &expected, std::optional<std::size_t> count) {
+  const DocumentValue *found = lookUp(key, required, expected);
   if (!found)
     return nullptr;
   if (!found->isList() || (count && found->items.size() != *count)) {
@@ -261,12 +263,12 @@ std::vector<std::int64_t>
 MapReader::integers(std::string_view key, IntegerRange range,
                     std::optional<std::vector<std::int64_t>> byDefault,
                     std::optional<std::size_t> count) {
-  const std::vector<Value> *found =
+  const std::vector<DocumentValue> *found =
       list(key, !byDefault, listOf(count, range.describe()), count);
   if (!found)
     return byDefault.value_or(std::vector<std::int64_t>(count.value_or(0)));
   std::vector<std::int64_t> read;
-  for (const Value &item : *found) {
+  for (const DocumentValue &item : *found) {
     std::optional<std::int64_t> integer = integerIn(item, range);
     if (!integer)
       mismatch(item, key, range.describe());
@@ -279,12 +281,12 @@ std::vector<double>
 MapReader::numbers(std::string_view key, NumberRange range,
                    std::optional<std::vector<double>> byDefault,
                    std::optional<std::size_t> count) {
-  const std::vector<Value> *found =
+  const std::vector<DocumentValue> *found =
       list(key, !byDefault, listOf(count, range.describe()), count);
   if (!found)
     return byDefault.value_or(std::vector<double>(count.value_or(0)));
   std::vector<double> read;
-  for (const Value &item : *found) {
+  for (const DocumentValue &item : *found) {
     std::optional<double> number = numberIn(item, range);
     if (!number)
       mismatch(item, key, range.describe());
@@ -296,13 +298,13 @@ MapReader::numbers(std::string_view key, NumberRange range,
 std::vector<std::string>
 MapReader::strings(std::string_view key,
                    std::optional<std::vector<std::string>> byDefault) {
-  const std::vector<Value> *found =
+  const std::vector<DocumentValue> *found =
       list(key, !byDefault, "a list of strings", std::nullopt);
   if (!found)
     return byDefault.value_or(std::vector<std::string>());
   std::vector<std::string> read;
-  for (const Value &item : *found) {
-    if (item.kind != Value::Kind::String)
+  for (const DocumentValue &item : *found) {
+    if (item.kind != DocumentValue::Kind::String)
       mismatch(item, key, "a string");
     read.push_back(item.text);
   }
@@ -310,7 +312,7 @@ MapReader::strings(std::string_view key,
 }
 
 std::optional<MapReader> MapReader::map(std::string_view key) {
-  const Value *found = value(key);
+  const DocumentValue *found = value(key);
   if (!found || found->isNull())
     return std::nullopt;
   if (!found->isMap()) {
@@ -321,7 +323,7 @@ std::optional<MapReader> MapReader::map(std::string_view key) {
 }
 
 std::optional<MapReader> MapReader::requiredMap(std::string_view key) {
-  const Value *found = lookUp(key, true, "keys and values");
+  const DocumentValue *found = lookUp(key, true, "keys and values");
   if (found && found->isNull())
     mismatch(*found, key, "keys and values");
   return map(key);
@@ -329,7 +331,7 @@ std::optional<MapReader> MapReader::requiredMap(std::string_view key) {
 
 std::vector<MapReader> MapReader::maps(std::string_view key) {
   std::vector<MapReader> readers;
-  const Value *found = value(key);
+  const DocumentValue *found = value(key);
   if (!found)
     return readers;
   if (!found->isList()) {

@@ -73,7 +73,7 @@ static std::optional<std::uint64_t> checkedBytes(const TensorEntry &tensor) {
 }
 
 /// One entry of the header; `where` is the file's name.
-static Result<TensorEntry> readEntry(const Value::Entry &entry,
+static Result<TensorEntry> readEntry(const DocumentValue::Entry &entry,
                                      const std::string &where,
                                      std::uint64_t dataBytes) {
   auto bad = [&](const std::string &message) {
@@ -130,21 +130,21 @@ Result<void> SafetensorsFile::readHeader() {
   dataStart = 8 + headerBytes;
   std::string_view text(reinterpret_cast<const char *>(all.data()) + 8,
                         headerBytes);
-  Result<Value> header = parseJson(text, name);
+  Result<DocumentValue> header = parseJson(text, name);
   if (!header)
     return header.error();
   if (!header->isMap())
     return Error{fmt::format("{}: found {} as header, expected a map of "
                              "tensors",
                              name, header->describe())};
-  for (const Value::Entry &entry : header->entries) {
+  for (const DocumentValue::Entry &entry : header->entries) {
     if (entry.key == "__metadata__") {
       MapReader reader(name, entry.value, entry.key);
-      for (const Value::Entry &pair : entry.value.entries)
-        meta[pair.key] = pair.value.kind == Value::Kind::String
+      for (const DocumentValue::Entry &pair : entry.value.entries)
+        meta[pair.key] = pair.value.kind == DocumentValue::Kind::String
                              ? pair.value.text
                              : reader.string(pair.key);
-      for (const Value::Entry &pair : entry.value.entries)
+      for (const DocumentValue::Entry &pair : entry.value.entries)
         reader.know(pair.key);
       if (auto done = reader.finish(); !done)
         return done;

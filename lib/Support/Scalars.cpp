@@ -49,8 +49,8 @@ static double parseDouble(std::string_view text) {
              : std::numeric_limits<double>::infinity();
 }
 
-static void setNumber(Value &value, std::string_view text) {
-  value.kind = Value::Kind::Number;
+static void setNumber(DocumentValue &value, std::string_view text) {
+  value.kind = DocumentValue::Kind::Number;
   if (text[0] == '+')
     text.remove_prefix(1);
   value.number = parseDouble(text);
@@ -61,8 +61,8 @@ static void setNumber(Value &value, std::string_view text) {
     value.integer = integer;
 }
 
-Value detail::plainScalar(std::string_view text, int line) {
-  Value value;
+DocumentValue detail::plainScalar(std::string_view text, int line) {
+  DocumentValue value;
   value.line = line;
   value.text = text;
   std::string_view unsignedText = text;
@@ -70,22 +70,22 @@ Value detail::plainScalar(std::string_view text, int line) {
     unsignedText.remove_prefix(1);
   if (text.empty() || text == "~" || text == "null" || text == "Null" ||
       text == "NULL") {
-    value.kind = Value::Kind::Null;
+    value.kind = DocumentValue::Kind::Null;
   } else if (text == "true" || text == "True" || text == "TRUE" ||
              text == "false" || text == "False" || text == "FALSE") {
-    value.kind = Value::Kind::Bool;
+    value.kind = DocumentValue::Kind::Bool;
     value.boolean = text[0] == 't' || text[0] == 'T';
   } else if (looksLikeNumber(text)) {
     setNumber(value, text);
   } else if (unsignedText == ".inf" || unsignedText == ".Inf" ||
              unsignedText == ".INF") {
-    value.kind = Value::Kind::Number;
+    value.kind = DocumentValue::Kind::Number;
     value.number = std::numeric_limits<double>::infinity();
   } else if (text == ".nan" || text == ".NaN" || text == ".NAN") {
-    value.kind = Value::Kind::Number;
+    value.kind = DocumentValue::Kind::Number;
     value.number = std::numeric_limits<double>::quiet_NaN();
   } else {
-    value.kind = Value::Kind::String;
+    value.kind = DocumentValue::Kind::String;
   }
   return value;
 }

@@ -14,7 +14,7 @@ constexpr int maxDepth = 64;
 
 /// Types an unquoted scalar by the core schema of YAML 1.2, of which JSON's
 /// literals are a part.
-Value plainScalar(std::string_view text, int line);
+DocumentValue plainScalar(std::string_view text, int line);
 
 /// "FILE:LINE: MESSAGE".
 Error errorAt(const std::string &file, int line, const std::string &message);

@@ -29,7 +29,7 @@ class TreeBuilder : public YAML::EventHandler {
 public:
   explicit TreeBuilder(const std::string &file) : file(file) {}
 
-  Value root;
+  DocumentValue root;
 
   void OnDocumentStart(const YAML::Mark &mark) override {}
   void OnDocumentEnd() override {}
@@ -50,8 +50,8 @@ public:
       stop(mark, "the quoted string that begins here is not closed");
     if (tag != "!")
       return add(detail::plainScalar(text, mark.line + 1));
-    Value value;
-    value.kind = Value::Kind::String;
+    DocumentValue value;
+    value.kind = DocumentValue::Kind::String;
     value.line = mark.line + 1;
     value.text = text;
     add(std::move(value));
@@ -60,18 +60,18 @@ public:
   void OnSequenceStart(const YAML::Mark &mark, const std::string &tag,
                        YAML::anchor_t anchor,
                        YAML::EmitterStyle::value) override {
-    open(Value::Kind::List, mark, tag, anchor);
+    open(DocumentValue::Kind::List, mark, tag, anchor);
   }
   void OnMapStart(const YAML::Mark &mark, const std::string &tag,
                   YAML::anchor_t anchor, YAML::EmitterStyle::value) override {
-    open(Value::Kind::Map, mark, tag, anchor);
+    open(DocumentValue::Kind::Map, mark, tag, anchor);
   }
   void OnSequenceEnd() override { close(); }
   void OnMapEnd() override { close(); }
 
 private:
   struct Level {
-    Value value;
+    DocumentValue value;
     bool hasKey = false; ///< of a map: the next event is a value
   };
 
@@ -88,8 +88,8 @@ private:
            fmt::format("found the tag '{}', expected a plain value", tag));
   }
 
-  void open(Value::Kind kind, const YAML::Mark &mark, const std::string &tag,
-            YAML::anchor_t anchor) {
+  void open(DocumentValue::Kind kind, const YAML::Mark &mark,
+            const std::string &tag, YAML::anchor_t anchor) {
     refuse(mark, anchor, tag);
     if (!levels.empty() && levels.back().value.isMap() && !levels.back().hasKey)
       stop(mark, "found a list or map as a key, expected a word");
@@ -103,12 +103,12 @@ private:
   }
 
   void close() {
-    Value value = std::move(levels.back().value);
+    DocumentValue value = std::move(levels.back().value);
     levels.pop_back();
     add(std::move(value));
   }
 
-  void add(Value value) {
+  void add(DocumentValue value) {
     if (levels.empty()) {
       root = std::move(value);
       return;
@@ -124,7 +124,7 @@ private:
     }
   }
 
-  void addKey(Level &level, Value key) {
+  void addKey(Level &level, DocumentValue key) {
     if (key.text.empty())
       throw Stop{
           errorAt(file, key.line, "found an empty key, expected a word")};
@@ -143,8 +143,8 @@ private:
 
 } // namespace
 
-Result<Value> detail::parseYaml(std::string_view text,
-                                const std::string &file) {
+Result<DocumentValue> detail::parseYaml(std::string_view text,
+                                        const std::string &file) {
   TreeBuilder builder(file);
   std::istringstream stream{std::string(text) + std::string(endMark)};
   try {

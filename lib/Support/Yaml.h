@@ -7,7 +7,7 @@
 
 namespace heddle::detail {
 /// `text` is checked UTF-8 that is not blank.
-Result<Value> parseYaml(std::string_view text, const std::string &file);
+Result<DocumentValue> parseYaml(std::string_view text, const std::string &file);
 } // namespace heddle::detail
 
 #endif

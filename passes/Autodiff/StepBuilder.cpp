@@ -99,7 +99,7 @@ FailureOr<LoopOp> StepBuilder::loop(StringRef over, int64_t count,
   for (const std::string &name : yields->collectedNames)
     resultNames.push_back("all_" + name);
   auto made = create<LoopOp>(resultNames, types, over, count, reversed, inits,
-                             /*from=*/IntegerAttr());
+                             /*from=*/IntegerAttr(), /*limit=*/Value());
   made.getBody().takeBody(region);
   return made;
 }

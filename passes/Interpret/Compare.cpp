@@ -133,7 +133,7 @@ static LogicalResult collectKind(Machine &reference, Machine &candidate,
   for (StateOp state : reference.getStates()) {
     if (state.getKind() != kind)
       continue;
-    for (int64_t layer = 0; layer < state.getCount(); ++layer) {
+    for (int64_t layer = 0; layer < reference.getCount(state); ++layer) {
       FailureOr<Tensor> expected =
           reference.getState(state.getSymName(), layer);
       if (failed(expected))

@@ -92,10 +92,10 @@ static LogicalResult evaluate(ZeroOp op, Frame &frame) {
 //===----------------------------------------------------------------------===//
 
 static LogicalResult evaluate(LoopOp op, Frame &frame) {
-  int64_t count = op.getCount();
+  int64_t count = op.getLimit() ? frame.getIndex(op.getLimit()) : op.getCount();
   YieldOp yield = op.getYield();
-  std::vector<std::vector<TensorPtr>> stacks(op.getStacks().size(),
-                                             std::vector<TensorPtr>(count));
+  std::vector<std::vector<TensorPtr>> stacks(
+      op.getStacks().size(), std::vector<TensorPtr>(op.getCount()));
   SmallVector<Datum> carried;
   for (Value init : op.getInits())
     carried.push_back(frame.getDatum(init));

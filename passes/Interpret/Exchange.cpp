@@ -88,7 +88,10 @@ void Exchange::deliver(ArrayRef<int64_t> group) {
 }
 
 void Exchange::releaseIfStuck() {
-  auto canGoOn = [](const Seat &seat) { return !seat.finished && !seat.op; };
+  auto canGoOn = [&](const Seat &seat) {
+    return (!seat.finished && !seat.op) ||
+           (seat.message && sent.contains(*seat.message));
+  };
   if (stuck || llvm::any_of(seats, canGoOn))
     return;
   for (auto [rank, seat] : llvm::enumerate(seats)) {
@@ -124,6 +127,35 @@ std::vector<TensorPtr> Exchange::meet(int64_t rank, Operation *op,
   }
   changed.wait(lock, [&] { return stuck || !own.op; });
   return std::exchange(own.received, {});
+}
+
+void Exchange::send(int64_t rank, int64_t to, const std::string &what,
+                    TensorPtr value) {
+  std::unique_lock<std::mutex> lock(mutex);
+  sent[{rank, to, what}] = std::move(value);
+  changed.notify_all();
+}
+
+TensorPtr Exchange::receive(int64_t rank, Operation *op, int64_t from,
+                            const std::string &what) {
+  std::unique_lock<std::mutex> lock(mutex);
+  Message message = {from, rank, what};
+  Seat &own = seats[rank];
+  if (!sent.contains(message)) {
+    own.op = op;
+    own.group = {from};
+    own.message = message;
+    releaseIfStuck();
+    changed.wait(lock, [&] { return stuck || sent.contains(message); });
+    own.op = nullptr;
+    own.message.reset();
+  }
+  auto found = sent.find(message);
+  if (found == sent.end())
+    return nullptr;
+  TensorPtr value = std::move(found->second);
+  sent.erase(found);
+  return value;
 }
 
 void Exchange::finish(int64_t rank) {

@@ -12,9 +12,11 @@
 #include "mlir/IR/Operation.h"
 
 #include <condition_variable>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <tuple>
 
 namespace heddle::interpret {
 
@@ -42,6 +44,12 @@ public:
   std::vector<TensorPtr> meet(int64_t rank, mlir::Operation *op,
                               llvm::ArrayRef<int64_t> group, TensorPtr input);
 
+  /// Gives `value` to a later `receive` of rank `to`, which asks for `what`.
+  void send(int64_t rank, int64_t to, const std::string &what, TensorPtr value);
+  /// What rank `from` sends under this name; null where it never does.
+  TensorPtr receive(int64_t rank, mlir::Operation *op, int64_t from,
+                    const std::string &what);
+
   /// `rank` comes to no further collective.
   void finish(int64_t rank);
 
@@ -49,12 +57,16 @@ public:
   const std::optional<Fault> &getFault() const { return fault; }
 
 private:
+  /// Sender, receiver, name.
+  using Message = std::tuple<int64_t, int64_t, std::string>;
+
   struct Seat {
     bool finished = false;
     mlir::Operation *op = nullptr; // waits here where not null
     std::vector<int64_t> group;
     TensorPtr input;
     std::vector<TensorPtr> received;
+    std::optional<Message> message; ///< that is waited for
   };
 
   bool hasAll(llvm::ArrayRef<int64_t> group) const;
@@ -66,6 +78,7 @@ private:
   std::mutex mutex;
   std::condition_variable changed;
   std::vector<Seat> seats;
+  std::map<Message, TensorPtr> sent;
   bool stuck = false;
   std::optional<Fault> fault;
 };

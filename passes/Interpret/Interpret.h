@@ -62,6 +62,10 @@ public:
   int64_t getNumRanks() const;
   /// In the order of the module.
   llvm::ArrayRef<transformer::StateOp> getStates() const;
+  /// Number of instances of a state in the whole model: layers, or 1.
+  int64_t getCount(transformer::StateOp state) const;
+  /// Layers of the whole model; 0 where no state has any.
+  int64_t countLayers() const;
   /// The whole tensor's type, without layout.
   mlir::RankedTensorType getWholeType(transformer::StateOp state) const;
 

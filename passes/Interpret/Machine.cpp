@@ -4,6 +4,8 @@
 #include "passes/Interpret/Parts.h"
 #include "passes/Interpret/Rank.h"
 
+#include "dialects/Stage/StateParts.h"
+
 #include "llvm/ADT/StringExtras.h"
 
 #include <limits>
@@ -18,9 +20,43 @@ using transformer::StateOp;
 
 struct Machine::Parts {
   Program program;
+  std::unique_ptr<stage::StateParts> stateParts; ///< where there are stages
   std::vector<StateOp> states;
   std::vector<Rank> ranks;
+
+  /// Which of a rank's instances a layer of a state is; none where its stage
+  /// does not hold it.
+  std::optional<int64_t> indexOn(const Rank &rank, StateOp state,
+                                 int64_t layer) const;
+  /// A rank's part, or, where its stage does not hold the state, that of the
+  /// rank that stands where it does at the first stage that holds it.
+  TensorPtr instanceFor(const Rank &rank, StateOp state, int64_t layer) const;
 };
+
+std::optional<int64_t> Machine::Parts::indexOn(const Rank &rank, StateOp state,
+                                               int64_t layer) const {
+  if (!program.stages)
+    return layer;
+  if (state.getLayers())
+    return program.stages->positionOf(rank.place(), layer);
+  auto part = stateParts->partOf(state.getSymName());
+  return !part || program.stages->has(*part, rank.place())
+             ? std::optional<int64_t>(layer)
+             : std::nullopt;
+}
+
+TensorPtr Machine::Parts::instanceFor(const Rank &rank, StateOp state,
+                                      int64_t layer) const {
+  std::string name = state.getSymName().str();
+  if (auto index = indexOn(rank, state, layer))
+    return rank.states.at(name)[*index];
+  Builder builder(state.getContext());
+  for (int64_t other : program.mesh.getGroup(
+           rank.number, builder.getStrArrayAttr({stage::kStageAxis})))
+    if (auto index = indexOn(ranks[other], state, layer))
+      return ranks[other].states.at(name)[*index];
+  return nullptr;
+}
 
 Machine::Machine(std::unique_ptr<Parts> parts) : parts(std::move(parts)) {}
 Machine::Machine(Machine &&) = default;
@@ -79,6 +115,19 @@ static dist::LayoutAttr layoutOfArgument(func::FuncOp function, unsigned i) {
 static dist::LayoutAttr layoutOfResult(func::FuncOp function, unsigned i) {
   return layoutBeside(function.getResultAttr(i, dist::kGlobalTypeName),
                       function.getResultAttr(i, dist::kLayoutName));
+}
+
+int64_t Machine::getCount(StateOp state) const {
+  const auto &stages = parts->program.stages;
+  return stages && state.getLayers() ? stages->layers() : state.getCount();
+}
+
+int64_t Machine::countLayers() const {
+  int64_t layers = 0;
+  for (StateOp state : parts->states)
+    if (state.getLayers())
+      layers = std::max(layers, getCount(state));
+  return layers;
 }
 
 RankedTensorType Machine::getWholeType(StateOp state) const {
@@ -195,6 +244,14 @@ FailureOr<Machine> Machine::create(ModuleOp module, MachineOptions options) {
                                   << dist::kMeshName << ")";
     program.numRanks = program.mesh.getNumRanks();
   }
+  if (module.walk([](stage::RunOp) { return WalkResult::interrupt(); })
+          .wasInterrupted()) {
+    program.stages = stage::StageTable::of(module);
+    parts->stateParts = std::make_unique<stage::StateParts>(module);
+    if (!program.stages || !program.mesh)
+      return module.emitOpError() << "runs slots, but has no table of them, or "
+                                     "no mesh";
+  }
   for (int64_t rank = 0; rank < program.numRanks; ++rank) {
     parts->ranks.emplace_back(program, rank);
     for (StateOp state : parts->states)
@@ -214,16 +271,16 @@ static dist::LayoutAttr layoutOf(StateOp state) {
 }
 
 /// The state of this name, which has this layer; null after a message.
-static StateOp findState(const Program &program, StringRef name,
-                         int64_t layer) {
+static StateOp findState(const Program &program, StringRef name, int64_t layer,
+                         llvm::function_ref<int64_t(StateOp)> countOf) {
   StateOp state = program.states.lookup(name);
   if (!state) {
     ModuleOp(program.module).emitOpError()
         << "has no state @\"" << name << "\"";
     return {};
   }
-  if (layer < 0 || layer >= state.getCount()) {
-    state.emitOpError() << "has " << state.getCount()
+  if (layer < 0 || layer >= countOf(state)) {
+    state.emitOpError() << "has " << countOf(state)
                         << " instances, asked for number " << layer;
     return {};
   }
@@ -239,7 +296,8 @@ static bool fits(const Tensor &tensor, RankedTensorType type) {
 
 LogicalResult Machine::setState(StringRef name, int64_t layer,
                                 const Tensor &whole) {
-  StateOp state = findState(parts->program, name, layer);
+  auto countOf = [&](StateOp state) { return getCount(state); };
+  StateOp state = findState(parts->program, name, layer, countOf);
   if (!state)
     return failure();
   RankedTensorType type = getWholeType(state);
@@ -253,14 +311,16 @@ LogicalResult Machine::setState(StringRef name, int64_t layer,
   Tensor rounded = whole;
   roundTo(rounded, type.getElementType(), parts->program.reading);
   for (Rank &rank : parts->ranks)
-    rank.states[name.str()][layer] = std::make_shared<const Tensor>(
-        layout ? scatter(rounded, layout, rank.number) : rounded);
+    if (auto index = parts->indexOn(rank, state, layer))
+      rank.states[name.str()][*index] = std::make_shared<const Tensor>(
+          layout ? scatter(rounded, layout, rank.number) : rounded);
   return success();
 }
 
 FailureOr<Tensor> Machine::getState(StringRef name, int64_t layer,
                                     std::string *message) {
-  StateOp state = findState(parts->program, name, layer);
+  auto countOf = [&](StateOp state) { return getCount(state); };
+  StateOp state = findState(parts->program, name, layer, countOf);
   if (!state)
     return failure();
   auto fail = [&](const std::string &text) -> LogicalResult {
@@ -272,7 +332,7 @@ FailureOr<Tensor> Machine::getState(StringRef name, int64_t layer,
   };
   std::vector<TensorPtr> held;
   for (Rank &rank : parts->ranks) {
-    held.push_back(rank.states[name.str()][layer]);
+    held.push_back(parts->instanceFor(rank, state, layer));
     if (!held.back())
       return fail("has not been given a value");
   }
@@ -324,7 +384,8 @@ static Datum makeArgument(const std::vector<Tensor> &entries, Type type,
 
 /// Checks that each argument has an input of its type, and each input an
 /// argument.
-static LogicalResult checkInputs(func::FuncOp function, const Inputs &inputs) {
+static LogicalResult checkInputs(func::FuncOp function, const Inputs &inputs,
+                                 const Program &program) {
   std::vector<std::string> names;
   for (unsigned i = 0; i < function.getNumArguments(); ++i) {
     names.push_back(getArgumentName(function, i));
@@ -339,6 +400,8 @@ static LogicalResult checkInputs(func::FuncOp function, const Inputs &inputs) {
                                     << type << ", which cannot be given";
     auto stack = dyn_cast<StackType>(type);
     size_t count = stack ? stack.getCount() : 1;
+    if (program.stages && names.back() == transformer::kLayerDropoutSeeds)
+      count = program.stages->layers();
     if (input->second.size() != count)
       return function.emitOpError()
              << "takes " << count << " tensors for '" << names.back()
@@ -361,16 +424,30 @@ static LogicalResult checkInputs(func::FuncOp function, const Inputs &inputs) {
   return success();
 }
 
+/// The entries of an input of the step that a rank is given: of one per layer
+/// those of the layers that its stage holds.
+static std::vector<Tensor> entriesFor(const Rank &rank, const std::string &name,
+                                      const std::vector<Tensor> &all) {
+  const auto &stages = rank.program.stages;
+  if (!stages || name != transformer::kLayerDropoutSeeds)
+    return all;
+  std::vector<Tensor> held;
+  for (int64_t i = 0; i < stages->heldBy(rank.place()); ++i)
+    held.push_back(all[stages->layerAt(rank.place(), i)]);
+  return held;
+}
+
 static SmallVector<Datum> makeArguments(func::FuncOp function,
                                         const Inputs &inputs, Reading reading,
-                                        int64_t rank) {
+                                        const Rank &rank) {
   SmallVector<Datum> arguments;
   for (unsigned i = 0; i < function.getNumArguments(); ++i) {
     std::string name = getArgumentName(function, i);
     // A label in padding must not count.
     arguments.push_back(makeArgument(
-        inputs.find(name)->second, function.getArgument(i).getType(),
-        layoutOfArgument(function, i), paddingOf(name), reading, rank));
+        entriesFor(rank, name, inputs.find(name)->second),
+        function.getArgument(i).getType(), layoutOfArgument(function, i),
+        paddingOf(name), reading, rank.number));
   }
   return arguments;
 }
@@ -388,7 +465,7 @@ static FailureOr<RankResults> runRanks(func::FuncOp function,
   auto runOne = [&](size_t i) {
     ranks[i].fault.reset();
     results[i] = ranks[i].call(
-        function, makeArguments(function, inputs, reading, i), exchange);
+        function, makeArguments(function, inputs, reading, ranks[i]), exchange);
     exchange.finish(i);
   };
   std::vector<std::thread> threads;
@@ -455,7 +532,7 @@ FailureOr<std::vector<NamedValue>> Machine::run(StringRef name,
   func::FuncOp function = program.functions.lookup(name);
   if (!function)
     return getModule().emitOpError() << "has no function @" << name;
-  if (failed(checkInputs(function, inputs)))
+  if (failed(checkInputs(function, inputs, program)))
     return failure();
   FailureOr<RankResults> results =
       runRanks(function, inputs, parts->ranks, program.reading);

@@ -15,10 +15,17 @@ Evaluators Evaluators::of(MLIRContext &context) {
   addStep(evaluators);
   addControl(evaluators);
   addCollectives(evaluators);
+  addStages(evaluators);
   for (Dialect *dialect : context.getLoadedDialects())
     if (auto *more = dialect->getRegisteredInterface<EvaluatorInterface>())
       more->addTo(evaluators);
   return evaluators;
+}
+
+int64_t Rank::place() const {
+  Builder builder(program.module->getContext());
+  return program.mesh.getGroupIndex(
+      number, builder.getStrArrayAttr({stage::kStageAxis}));
 }
 
 void Frame::set(Value value, Tensor tensor) {

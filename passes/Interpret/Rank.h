@@ -8,7 +8,7 @@
 #ifndef HEDDLE_PASSES_INTERPRET_RANK_H
 #define HEDDLE_PASSES_INTERPRET_RANK_H
 
-#include "dialects/Transformer/Transformer.h"
+#include "dialects/Stage/StageTable.h"
 #include "passes/Interpret/Exchange.h"
 #include "passes/Interpret/Tensor.h"
 
@@ -69,6 +69,8 @@ struct Program {
   dist::MeshAttr mesh;
   int64_t numRanks = 1;
   Evaluators evaluators;
+  /// Where the module runs slots: who holds what.
+  std::optional<stage::StageTable> stages;
   llvm::StringMap<mlir::func::FuncOp> functions;
   llvm::StringMap<transformer::StateOp> states;
   /// The states that use the same bytes, by the state whose bytes they are.
@@ -91,6 +93,9 @@ public:
        Exchange &exchange);
   /// Gives an instance of a state a value. Who shares its bytes has none then.
   void write(llvm::StringRef state, size_t layer, TensorPtr value);
+
+  /// Where it stands over the stages' axis.
+  int64_t place() const;
 
   const Program &program;
   const int64_t number;
@@ -147,6 +152,7 @@ void addLoss(Evaluators &evaluators);
 void addStep(Evaluators &evaluators);
 void addControl(Evaluators &evaluators);
 void addCollectives(Evaluators &evaluators);
+void addStages(Evaluators &evaluators);
 
 } // namespace heddle::interpret
 

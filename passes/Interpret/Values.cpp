@@ -76,7 +76,7 @@ LogicalResult heddle::interpret::setTestParameters(Machine &machine,
   for (StateOp state : machine.getStates()) {
     if (state.getKind() != StateKind::Parameter)
       continue;
-    for (int64_t layer = 0; layer < state.getCount(); ++layer)
+    for (int64_t layer = 0; layer < machine.getCount(state); ++layer)
       if (failed(machine.setState(state.getSymName(), layer,
                                   makeTestParameter(state,
                                                     machine.getWholeType(state),
@@ -222,8 +222,7 @@ FailureOr<Inputs> heddle::interpret::makeStepInputs(const Machine &machine,
     } else if (name == transformer::kDropoutSeed) {
       inputs[name] = {makeSeed(settings, -1)};
     } else if (name == transformer::kLayerDropoutSeeds) {
-      auto stack = cast<transformer::StackType>(step->getArgumentTypes()[i]);
-      for (int64_t layer = 0; layer < stack.getCount(); ++layer)
+      for (int64_t layer = 0; layer < machine.countLayers(); ++layer)
         inputs[name].push_back(makeSeed(settings, layer));
     } else if (name == "learning_rate") {
       inputs[name] = {Tensor::scalar(settings.learningRate)};

@@ -4,6 +4,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "dialects/Transformer/MergeValues.h"
 #include "passes/Lowering/LowerStep.h"
 #include "passes/Lowering/Passes.h"
 
@@ -16,63 +17,6 @@ namespace heddle {
 #define GEN_PASS_DEF_LOWERTORTPASS
 #include "passes/Lowering/Passes.h.inc"
 } // namespace heddle
-
-//===----------------------------------------------------------------------===//
-// Equal values
-//===----------------------------------------------------------------------===//
-
-/// Results of calls that are equal for a reason seen in the callee become one
-/// value: a buffer is then passed once.
-static void mergeResults(ModuleOp module, SymbolTable &symbols) {
-  module.walk([&](func::CallOp call) {
-    auto callee = symbols.lookup<func::FuncOp>(call.getCallee());
-    Operation *end = callee.getBody().front().getTerminator();
-    for (auto [i, value] : llvm::enumerate(end->getOperands())) {
-      if (auto argument = dyn_cast<BlockArgument>(value)) {
-        call.getResult(i).replaceAllUsesWith(
-            call.getOperand(argument.getArgNumber()));
-        continue;
-      }
-      auto first = llvm::find(end->getOperands(), value);
-      unsigned same = first - end->getOperands().begin();
-      if (same != i)
-        call.getResult(i).replaceAllUsesWith(call.getResult(same));
-    }
-  });
-}
-
-/// What a loop carries twice, begun and continued by the same value, it carries
-/// once.
-static void mergeCarried(ModuleOp module) {
-  module.walk([](LoopOp loop) {
-    YieldOp yield = loop.getYield();
-    for (size_t i = 1; i < loop.getInits().size(); ++i)
-      for (size_t j = 0; j < i; ++j)
-        if (loop.getInits()[i] == loop.getInits()[j] &&
-            yield.getCarried()[i] == yield.getCarried()[j]) {
-          loop.getCarried()[i].replaceAllUsesWith(loop.getCarried()[j]);
-          loop.getResult(i).replaceAllUsesWith(loop.getResult(j));
-          loop.getInitsMutable().erase(i);
-          yield.getCarriedMutable().erase(i);
-          loop.getBody().eraseArgument(i + 1);
-          OpBuilder builder(loop);
-          SmallVector<Type> types;
-          for (Value result : loop.getResults())
-            if (result != loop.getResult(i))
-              types.push_back(result.getType());
-          auto smaller =
-              LoopOp::create(builder, loop.getLoc(), types, loop.getOverAttr(),
-                             loop.getCountAttr(), loop.getReversedAttr(),
-                             loop.getInits(), loop.getFromAttr());
-          smaller.getBody().takeBody(loop.getBody());
-          for (auto [k, result] : llvm::enumerate(loop.getResults()))
-            if (k != i)
-              result.replaceAllUsesWith(smaller.getResult(k < i ? k : k - 1));
-          loop.erase();
-          return;
-        }
-  });
-}
 
 //===----------------------------------------------------------------------===//
 // Segments

@@ -16,6 +16,7 @@
 #include "passes/Planning/ApplyPlan.h"
 #include "passes/Planning/WriteTables.h"
 #include "passes/Sharding/Passes.h"
+#include "passes/Stages/Passes.h"
 
 #include "mlir/Pass/PassManager.h"
 
@@ -24,8 +25,8 @@ using namespace heddle;
 
 std::string heddle::phaseName(Phase phase) {
   static constexpr const char *kNames[] = {
-      "import",  "autodiff", "sharding", "collectives",
-      "overlap", "lowering", "memory"};
+      "import", "autodiff", "sharding", "collectives",
+      "stages", "overlap",  "lowering", "memory"};
   int number = static_cast<int>(phase);
   return "0" + std::to_string(number + 1) + "-" + kNames[number];
 }
@@ -65,6 +66,10 @@ static void addPasses(Phase phase, PassManager &passes) {
     // One rank's program, with explicit collectives.
     passes.addPass(createPartitionPass());
     passes.addPass(createVerifyCollectivesPass());
+    break;
+  case Phase::Stages:
+    // Slots of a schedule, where the plan has stages.
+    passes.addPass(createCutStagesPass());
     break;
   case Phase::Overlap:
     // Gradients are reduced beside backward, those that go together as one.

@@ -27,13 +27,14 @@ enum class Phase {
   Autodiff,
   Sharding,
   Collectives,
+  Stages,
   Overlap,
   Lowering,
   Memory
 };
 inline constexpr Phase kPhases[] = {
-    Phase::Import,  Phase::Autodiff, Phase::Sharding, Phase::Collectives,
-    Phase::Overlap, Phase::Lowering, Phase::Memory};
+    Phase::Import, Phase::Autodiff, Phase::Sharding, Phase::Collectives,
+    Phase::Stages, Phase::Overlap,  Phase::Lowering, Phase::Memory};
 
 /// "01-import", ...
 std::string phaseName(Phase phase);

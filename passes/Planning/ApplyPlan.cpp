@@ -4,9 +4,10 @@
 
 #include "passes/Planning/SegmentValues.h"
 
-#include "dialects/Transformer/Transformer.h"
+#include "dialects/Stage/Stage.h"
 #include "heddle/Model/Parameters.h"
 #include "heddle/Plan/PlanLayout.h"
+#include "heddle/Schedule/Generate.h"
 #include "heddle/Support/Glob.h"
 
 #include "mlir/IR/Builders.h"
@@ -43,7 +44,9 @@ public:
     module->setAttr("dist.plan", builder.getStringAttr(writePlan(plan)));
     module->setAttr(dist::kStorageName, storage());
     module->setAttr(dist::kOverlapName, overlap());
-    return failed(writeParameters()) ? failure() : writeValues();
+    if (failed(writeParameters()) || failed(writeValues()))
+      return failure();
+    return writeSchedule();
   }
 
 private:
@@ -114,6 +117,30 @@ private:
 
   int64_t axisSize(StringRef axis) {
     return mesh.getIndex(axis) < 0 ? 1 : mesh.getSize(axis);
+  }
+
+  /// The table of a plan with stages.
+  LogicalResult writeSchedule() {
+    if (plan.stages.schedule == PlanScheduleKind::None)
+      return success();
+    Result<ScheduleTable> schedule = scheduleOfPlan(plan);
+    if (!schedule)
+      return module.emitError() << schedule.error().message;
+    SmallVector<Attribute> places, rows;
+    for (const std::vector<PlanRange> &chunks : plan.stages.layers) {
+      SmallVector<Attribute> ranges;
+      for (const PlanRange &range : chunks)
+        ranges.push_back(builder.getStringAttr(range.text()));
+      places.push_back(builder.getArrayAttr(ranges));
+    }
+    for (const std::string &row : writeRows(*schedule))
+      rows.push_back(builder.getStringAttr(row));
+    module.getContext()->loadDialect<stage::StageDialect>();
+    OpBuilder atBegin = OpBuilder::atBlockBegin(module.getBody());
+    auto table = stage::TableOp::create(
+        atBegin, module.getLoc(), "schedule", plan.microBatches,
+        builder.getArrayAttr(places), builder.getArrayAttr(rows));
+    return table.verify();
   }
 
   LogicalResult writeParameters() {

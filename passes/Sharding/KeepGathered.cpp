@@ -94,7 +94,8 @@ private:
         auto loop = LoopOp::create(builder, load.getLoc(), TypeRange(),
                                    builder.getStringAttr("layer"),
                                    builder.getI64IntegerAttr(*layers),
-                                   UnitAttr(), ValueRange(), IntegerAttr());
+                                   UnitAttr(), ValueRange(), IntegerAttr(),
+                                   /*limit=*/Value());
         Block &body = loop.getBody().emplaceBlock();
         index = body.addArgument(builder.getIndexType(), load.getLoc());
         builder.setInsertionPointToEnd(&body);

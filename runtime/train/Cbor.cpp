@@ -14,8 +14,8 @@ class Decoder {
 public:
   explicit Decoder(std::string_view bytes) : bytes(bytes) {}
 
-  Result<Value> all() {
-    Value value;
+  Result<DocumentValue> all() {
+    DocumentValue value;
     if (!item(value, 0) ||
         (at != bytes.size() && !fail("bytes behind the end")))
       return Error{why};
@@ -37,7 +37,7 @@ private:
     return true;
   }
 
-  bool item(Value &to, int depth) {
+  bool item(DocumentValue &to, int depth) {
     uint64_t head = 0, argument = 0;
     if (depth > 64)
       return fail("more than 64 levels");
@@ -54,7 +54,7 @@ private:
     case 1:
       return integer(to, major == 1, argument);
     case 3:
-      to.kind = Value::Kind::String;
+      to.kind = DocumentValue::Kind::String;
       return text(to.text, argument);
     case 4:
       return list(to, argument, depth);
@@ -67,22 +67,22 @@ private:
     }
   }
 
-  bool integer(Value &to, bool negative, uint64_t argument) {
+  bool integer(DocumentValue &to, bool negative, uint64_t argument) {
     if (argument > uint64_t(std::numeric_limits<int64_t>::max()))
       return fail("an integer beyond 64 bits");
-    to.kind = Value::Kind::Number;
+    to.kind = DocumentValue::Kind::Number;
     to.integer = negative ? -1 - int64_t(argument) : int64_t(argument);
     to.number = double(*to.integer);
     to.text = fmt::format("{}", *to.integer);
     return true;
   }
 
-  bool simple(Value &to, unsigned low, uint64_t argument) {
+  bool simple(DocumentValue &to, unsigned low, uint64_t argument) {
     if (low == 20 || low == 21) {
-      to.kind = Value::Kind::Bool;
+      to.kind = DocumentValue::Kind::Bool;
       to.boolean = low == 21;
     } else if (low == 26 || low == 27) {
-      to.kind = Value::Kind::Number;
+      to.kind = DocumentValue::Kind::Number;
       to.number = low == 26 ? double(std::bit_cast<float>(uint32_t(argument)))
                             : std::bit_cast<double>(argument);
       to.text = fmt::format("{}", to.number);
@@ -102,24 +102,24 @@ private:
     return true;
   }
 
-  bool list(Value &to, uint64_t count, int depth) {
-    to.kind = Value::Kind::List;
+  bool list(DocumentValue &to, uint64_t count, int depth) {
+    to.kind = DocumentValue::Kind::List;
     if (bytes.size() - at < count) // an item has at least one byte
       return fail("the file ends within an array");
     to.items.resize(count);
-    for (Value &value : to.items)
+    for (DocumentValue &value : to.items)
       if (!item(value, depth + 1))
         return false;
     return true;
   }
 
-  bool map(Value &to, uint64_t count, int depth) {
-    to.kind = Value::Kind::Map;
+  bool map(DocumentValue &to, uint64_t count, int depth) {
+    to.kind = DocumentValue::Kind::Map;
     for (uint64_t i = 0; i < count; ++i) {
-      Value key;
+      DocumentValue key;
       if (!item(key, depth + 1))
         return false;
-      if (key.kind != Value::Kind::String)
+      if (key.kind != DocumentValue::Kind::String)
         return fail("a key that is no text");
       if (to.find(key.text))
         return fail(fmt::format("key '{}' again", key.text));
@@ -142,7 +142,7 @@ void appendBytes(std::string &to, uint64_t number, int count) {
 
 } // namespace
 
-Result<Value> decodeCbor(std::string_view bytes) {
+Result<DocumentValue> decodeCbor(std::string_view bytes) {
   return Decoder(bytes).all();
 }
 

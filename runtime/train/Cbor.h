@@ -15,7 +15,7 @@ namespace heddle::train {
 /// Reads one item of RFC 8949, and nothing behind it: integers in int64,
 /// floats, booleans, null, text, arrays and maps with text keys, all of
 /// definite length, at most 64 levels deep.
-Result<Value> decodeCbor(std::string_view bytes);
+Result<DocumentValue> decodeCbor(std::string_view bytes);
 
 /// Heads and scalars of the same, to be put one behind another.
 enum class CborMajor {

@@ -208,12 +208,12 @@ Result<Batches::Columns> readSafetensors(const std::string &path,
 }
 
 Result<void> readList(const std::string &path, const char *name,
-                      const Value &value, const DataShape &shape,
+                      const DocumentValue &value, const DataShape &shape,
                       int64_t &known, std::vector<int32_t> &to) {
   if (!value.isList())
     return Error{fmt::format("{}:{}: {}: found {}, expected a list of lists",
                              path, value.line, name, value.describe())};
-  for (const Value &row : value.items) {
+  for (const DocumentValue &row : value.items) {
     if (!row.isList())
       return Error{fmt::format("{}:{}: {}: found {}, expected a list", path,
                                row.line, name, row.describe())};
@@ -222,7 +222,7 @@ Result<void> readList(const std::string &path, const char *name,
             checkSize(path, name, 1, int64_t(row.items.size()), shape, any);
         !ok)
       return ok.error();
-    for (const Value &item : row.items) {
+    for (const DocumentValue &item : row.items) {
       if (!item.integer || !std::in_range<int32_t>(*item.integer))
         return Error{fmt::format("{}:{}: {}: found {}, expected an integer of "
                                  "32 bits",
@@ -239,13 +239,13 @@ Result<Batches::Columns> readJson(const std::string &path,
   Result<std::string> text = readFile(path);
   if (!text)
     return text.error();
-  Result<Value> root = parseJson(*text, path);
+  Result<DocumentValue> root = parseJson(*text, path);
   if (!root)
     return root.error();
   if (!root->isMap() || !root->find("tokens"))
     return Error{fmt::format("{}:{}: found {}, expected a map with 'tokens'",
                              path, root->line, root->describe())};
-  for (const Value::Entry &entry : root->entries)
+  for (const DocumentValue::Entry &entry : root->entries)
     if (std::none_of(std::begin(kFields), std::end(kFields),
                      [&](const Field &f) { return entry.key == f.name; }))
       return Error{fmt::format("{}:{}: key '{}' is unknown, expected tokens, "
@@ -253,7 +253,7 @@ Result<Batches::Columns> readJson(const std::string &path,
                                path, entry.line, entry.key)};
   Batches::Columns columns;
   for (const Field &field : kFields)
-    if (const Value *value = root->find(field.name))
+    if (const DocumentValue *value = root->find(field.name))
       if (auto ok = readList(path, field.name, *value, shape, columns.sequences,
                              columns.*field.column);
           !ok)

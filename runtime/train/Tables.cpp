@@ -124,25 +124,26 @@ template <class... Arguments>
 
 class Reader {
 public:
-  Reader(const Value &map, std::string path) : map(map), path(std::move(path)) {
+  Reader(const DocumentValue &map, std::string path)
+      : map(map), path(std::move(path)) {
     if (!map.isMap())
       wrong(this->path, map, "a map");
   }
 
   template <class T>
   void need(const char *key, T &to) {
-    const Value *value = find(key);
+    const DocumentValue *value = find(key);
     if (!value)
       refuse("key '{}' is missing", path + key);
     read(*value, path + key, to);
   }
   template <class T>
   void may(const char *key, T &to) {
-    if (const Value *value = find(key))
+    if (const DocumentValue *value = find(key))
       read(*value, path + key, to);
   }
   void finish() const {
-    for (const Value::Entry &entry : map.entries)
+    for (const DocumentValue::Entry &entry : map.entries)
       if (!known.contains(entry.key))
         refuse("key '{}' is unknown: the emitter and this reader are of "
                "different versions",
@@ -150,43 +151,46 @@ public:
   }
 
 private:
-  const Value *find(const char *key) {
+  const DocumentValue *find(const char *key) {
     known.insert(key);
     return map.find(key);
   }
-  [[noreturn]] static void wrong(const std::string &path, const Value &value,
+  [[noreturn]] static void wrong(const std::string &path,
+                                 const DocumentValue &value,
                                  const char *expected) {
     refuse("key '{}': found {}, expected {}", path, value.describe(), expected);
   }
 
-  static void read(const Value &v, const std::string &at, int64_t &to) {
-    if (v.kind != Value::Kind::Number || !v.integer)
+  static void read(const DocumentValue &v, const std::string &at, int64_t &to) {
+    if (v.kind != DocumentValue::Kind::Number || !v.integer)
       wrong(at, v, "an integer");
     to = *v.integer;
   }
-  static void read(const Value &v, const std::string &at, int32_t &to) {
+  static void read(const DocumentValue &v, const std::string &at, int32_t &to) {
     int64_t wide = 0;
     read(v, at, wide);
     to = int32_t(wide);
     if (to != wide)
       wrong(at, v, "an integer of 32 bits");
   }
-  static void read(const Value &v, const std::string &at, double &to) {
-    if (v.kind != Value::Kind::Number)
+  static void read(const DocumentValue &v, const std::string &at, double &to) {
+    if (v.kind != DocumentValue::Kind::Number)
       wrong(at, v, "a number");
     to = v.number;
   }
-  static void read(const Value &v, const std::string &at, bool &to) {
-    if (v.kind != Value::Kind::Bool)
+  static void read(const DocumentValue &v, const std::string &at, bool &to) {
+    if (v.kind != DocumentValue::Kind::Bool)
       wrong(at, v, "true or false");
     to = v.boolean;
   }
-  static void read(const Value &v, const std::string &at, std::string &to) {
-    if (v.kind != Value::Kind::String)
+  static void read(const DocumentValue &v, const std::string &at,
+                   std::string &to) {
+    if (v.kind != DocumentValue::Kind::String)
       wrong(at, v, "a text");
     to = v.text;
   }
-  static void read(const Value &v, const std::string &at, heddle_rt_dtype &to) {
+  static void read(const DocumentValue &v, const std::string &at,
+                   heddle_rt_dtype &to) {
     std::string name;
     read(v, at, name);
     for (size_t i = 0; i < kDtypes.size(); ++i)
@@ -197,14 +201,16 @@ private:
     wrong(at, v, "a dtype (f32, bf16, f16, i32, i64, f64, u8)");
   }
   template <class A, class B>
-  static void read(const Value &v, const std::string &at, std::pair<A, B> &to) {
+  static void read(const DocumentValue &v, const std::string &at,
+                   std::pair<A, B> &to) {
     if (!v.isList() || v.items.size() != 2)
       wrong(at, v, "a list of 2");
     read(v.items[0], at, to.first);
     read(v.items[1], at, to.second);
   }
   template <class T>
-  static void read(const Value &v, const std::string &at, std::vector<T> &to) {
+  static void read(const DocumentValue &v, const std::string &at,
+                   std::vector<T> &to) {
     if (!v.isList())
       wrong(at, v, "a list");
     to.resize(v.items.size());
@@ -212,22 +218,22 @@ private:
       read(v.items[i], fmt::format("{}[{}]", at, i), to[i]);
   }
   template <class T>
-  static void read(const Value &v, const std::string &at,
+  static void read(const DocumentValue &v, const std::string &at,
                    std::map<std::string, T> &to) {
     if (!v.isMap())
       wrong(at, v, "a map");
-    for (const Value::Entry &entry : v.entries)
+    for (const DocumentValue::Entry &entry : v.entries)
       read(entry.value, at + "." + entry.key, to[entry.key]);
   }
   template <class T>
     requires std::is_class_v<T>
-  static void read(const Value &v, const std::string &at, T &to) {
+  static void read(const DocumentValue &v, const std::string &at, T &to) {
     Reader reader(v, at + ".");
     describe(reader, to);
     reader.finish();
   }
 
-  const Value &map;
+  const DocumentValue &map;
   std::string path;
   std::set<std::string> known;
 };
@@ -481,7 +487,7 @@ int64_t Tables::ranks() const {
 }
 
 Tables decodeTables(std::string_view cbor) {
-  const Result<Value> value = train::decodeCbor(cbor);
+  const Result<DocumentValue> value = train::decodeCbor(cbor);
   if (!value)
     throw TablesError(value.message());
   Tables tables;

@@ -150,7 +150,7 @@ protected:
                         std::function<void(StateOp, int64_t)> body) {
     for (StateOp state : machine.getStates())
       if (state.getKind() == StateKind::Parameter)
-        for (int64_t layer = 0; layer < state.getCount(); ++layer)
+        for (int64_t layer = 0; layer < machine.getCount(state); ++layer)
           body(state, layer);
   }
 

@@ -20,7 +20,7 @@ namespace {
 
 TEST(Cbor, ExamplesOfTheStandard) {
   const auto decoded = [](std::string bytes) {
-    Result<Value> value = decodeCbor(bytes);
+    Result<DocumentValue> value = decodeCbor(bytes);
     EXPECT_TRUE(value) << value.message();
     return *value;
   };

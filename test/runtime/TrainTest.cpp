@@ -232,11 +232,11 @@ struct Trial {
     std::ifstream log(file("log.jsonl"));
     std::vector<double> values;
     for (std::string line; std::getline(log, line);) {
-      const Result<Value> value = parseJson(line, "log");
+      const Result<DocumentValue> value = parseJson(line, "log");
       EXPECT_TRUE(value) << line;
-      const Value *found = value->find(key);
+      const DocumentValue *found = value->find(key);
       values.push_back(!found || found->isNull() ? NAN
-                       : found->kind == Value::Kind::Bool
+                       : found->kind == DocumentValue::Kind::Bool
                            ? double(found->boolean)
                            : found->number);
     }
@@ -401,7 +401,7 @@ TEST(Train, DryWritesTheTraceOfOneRank) {
       << run.errors;
   std::ifstream file(run.file("trace"));
   const std::string text((std::istreambuf_iterator<char>(file)), {});
-  const Result<Value> trace = parseJson(text, "trace");
+  const Result<DocumentValue> trace = parseJson(text, "trace");
   ASSERT_TRUE(trace) << trace.message();
   EXPECT_EQ(trace->find("rank")->integer, 2);
   EXPECT_EQ(trace->find("calls")->integer, 5); // the step's reductions

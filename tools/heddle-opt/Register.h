@@ -10,6 +10,7 @@
 
 #include "dialects/Dist/Dist.h"
 #include "dialects/Rt/Rt.h"
+#include "dialects/Stage/Stage.h"
 #include "dialects/Transformer/Transformer.h"
 #include "passes/Autodiff/Passes.h"
 #include "passes/Collectives/Passes.h"
@@ -17,6 +18,7 @@
 #include "passes/Memory/Passes.h"
 #include "passes/Overlap/Passes.h"
 #include "passes/Sharding/Passes.h"
+#include "passes/Stages/Passes.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
@@ -28,7 +30,7 @@ namespace heddle {
 inline void registerDialects(mlir::DialectRegistry &registry) {
   registry.insert<mlir::arith::ArithDialect, mlir::func::FuncDialect,
                   mlir::math::MathDialect>();
-  registry.insert<dist::DistDialect, rt::RtDialect,
+  registry.insert<dist::DistDialect, rt::RtDialect, stage::StageDialect,
                   transformer::TransformerDialect>();
 }
 
@@ -41,6 +43,7 @@ inline void registerPasses() {
   registerHeddleMemoryPasses();
   registerHeddleOverlapPasses();
   registerHeddleShardingPasses();
+  registerHeddleStagesPasses();
 }
 
 } // namespace heddle

@@ -79,8 +79,8 @@ static Result<Columns> readSafetensors(const std::string &path) {
 }
 
 static Result<Tensor> readLists(const std::string &path, const char *name,
-                                const Value &value) {
-  auto fail = [&](const Value &found, const char *expected) {
+                                const DocumentValue &value) {
+  auto fail = [&](const DocumentValue &found, const char *expected) {
     return Error{fmt::format("{}:{}: {}: found {}, expected {}", path,
                              found.line, name, found.describe(), expected)};
   };
@@ -88,10 +88,10 @@ static Result<Tensor> readLists(const std::string &path, const char *name,
     return fail(value, "a list of lists");
   std::vector<int64_t> values;
   size_t length = value.items.front().items.size();
-  for (const Value &row : value.items) {
+  for (const DocumentValue &row : value.items) {
     if (!row.isList() || row.items.size() != length || length == 0)
       return fail(row, "a list as long as the first one");
-    for (const Value &item : row.items) {
+    for (const DocumentValue &item : row.items) {
       if (!item.integer)
         return fail(item, "an integer");
       values.push_back(*item.integer);
@@ -110,7 +110,7 @@ static Result<Columns> readJson(const std::string &path) {
                              path, document->root().line,
                              document->root().describe())};
   Columns columns;
-  for (const Value::Entry &entry : document->root().entries) {
+  for (const DocumentValue::Entry &entry : document->root().entries) {
     auto known = std::find(std::begin(kNames), std::end(kNames), entry.key);
     if (known == std::end(kNames))
       return Error{fmt::format("{}:{}: key '{}' is unknown, expected tokens, "

@@ -104,8 +104,8 @@ dump(const VerifyJob &job, const std::string &who, Machine &machine,
 static std::vector<interpret::Difference> listUnchanged(Machine &machine) {
   std::vector<interpret::Difference> list;
   for (transformer::StateOp state : machine.getStates())
-    for (int64_t layer = 0;
-         state.getKind() == StateKind::Parameter && layer < state.getCount();
+    for (int64_t layer = 0; state.getKind() == StateKind::Parameter &&
+                            layer < machine.getCount(state);
          ++layer)
       list.push_back({interpret::getInstanceName(state, layer), 0, 0});
   return list;

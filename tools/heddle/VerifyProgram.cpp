@@ -116,10 +116,10 @@ static Result<std::vector<double>> readLosses(const fs::path &path) {
   std::vector<double> losses;
   std::istringstream lines(*text);
   for (std::string line; std::getline(lines, line);) {
-    Result<Value> value = parseJson(line, path.string());
+    Result<DocumentValue> value = parseJson(line, path.string());
     if (!value)
       return value.error();
-    const Value *loss = value->find("loss");
+    const DocumentValue *loss = value->find("loss");
     losses.push_back(loss ? loss->number : 0);
   }
   return losses;

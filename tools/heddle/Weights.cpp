@@ -148,8 +148,8 @@ Result<void> tool::loadParameters(Machine &machine, const std::string &path) {
   if (!files)
     return files.error();
   for (StateOp state : machine.getStates())
-    for (int64_t layer = 0;
-         state.getKind() == StateKind::Parameter && layer < state.getCount();
+    for (int64_t layer = 0; state.getKind() == StateKind::Parameter &&
+                            layer < machine.getCount(state);
          ++layer)
       if (auto ok = loadOne(machine, state, layer, *files, path); !ok)
         return ok;
@@ -171,7 +171,7 @@ listInstances(Machine &machine, const std::vector<StateKind> &kinds) {
   for (StateKind kind : kinds)
     for (StateOp state : machine.getStates())
       for (int64_t layer = 0;
-           state.getKind() == kind && layer < state.getCount(); ++layer)
+           state.getKind() == kind && layer < machine.getCount(state); ++layer)
         instances.push_back({state, layer,
                              (kind == StateKind::Gradient ? "gradient." : "") +
                                  interpret::getInstanceName(

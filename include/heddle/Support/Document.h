@@ -30,7 +30,7 @@ namespace heddle {
 
 /// A node of the tree. Plain scalars are typed as YAML 1.2's core schema says
 /// (null ~, true, false, numbers); quoted ones are strings.
-class Value {
+class DocumentValue {
 public:
   enum class Kind { Null, Bool, Number, String, List, Map };
   struct Entry;
@@ -41,22 +41,22 @@ public:
   bool boolean = false;
   double number = 0; ///< may be NaN or infinite: MapReader refuses those
   std::optional<std::int64_t> integer; ///< numbers without fraction in int64
-  std::vector<Value> items;            ///< of a list
+  std::vector<DocumentValue> items;    ///< of a list
   std::vector<Entry> entries; ///< of a map, in file order, no key twice
 
   bool isNull() const { return kind == Kind::Null; }
   bool isMap() const { return kind == Kind::Map; }
   bool isList() const { return kind == Kind::List; }
   /// The value of `key` in a map; null if there is none or this is no map.
-  const Value *find(std::string_view key) const;
+  const DocumentValue *find(std::string_view key) const;
   /// For messages: `-1`, `"abc"`, `a list of 3`, `a map`, `null`.
   std::string describe() const;
 };
 
-struct Value::Entry {
+struct DocumentValue::Entry {
   std::string key;
   int line = 0;
-  Value value;
+  DocumentValue value;
 };
 
 /// A parsed file. Refused with file and line: syntax errors, duplicate keys,
@@ -74,16 +74,16 @@ public:
                                 Syntax syntax);
 
   const std::string &file() const { return name; }
-  const Value &root() const { return tree; }
+  const DocumentValue &root() const { return tree; }
 
 private:
   std::string name;
-  Value tree;
+  DocumentValue tree;
 };
 
 /// Standard library and fmt only, so that the runtime can use it: the JSON
 /// half of Document. `file` is the name that messages give.
-Result<Value> parseJson(std::string_view text, const std::string &file);
+Result<DocumentValue> parseJson(std::string_view text, const std::string &file);
 
 /// Inclusive bounds of an integer key.
 struct IntegerRange {
@@ -122,7 +122,8 @@ class MapReader {
 public:
   explicit MapReader(const Document &document);
   /// A map from anywhere; `path` is what stands before its keys in messages.
-  MapReader(const std::string &file, const Value &map, std::string path = "");
+  MapReader(const std::string &file, const DocumentValue &map,
+            std::string path = "");
 
   std::int64_t integer(std::string_view key, IntegerRange range,
                        std::optional<std::int64_t> byDefault = {});
@@ -162,7 +163,7 @@ public:
   /// Whether the key is there with a value other than null. Makes it known.
   bool has(std::string_view key);
   /// The raw value of a key (null pointer: absent). Makes it known.
-  const Value *value(std::string_view key);
+  const DocumentValue *value(std::string_view key);
   /// Makes a key known that is not read.
   void know(std::string_view key);
 
@@ -189,13 +190,14 @@ private:
   struct Level; ///< one map: its value, path, known keys
   struct Sink;  ///< all levels and errors of one document
 
-  MapReader(std::shared_ptr<Sink> sink, const Value &map, std::string path);
-  const Value *lookUp(std::string_view key, bool required,
-                      const std::string &expected);
-  const std::vector<Value> *list(std::string_view key, bool required,
-                                 const std::string &expected,
-                                 std::optional<std::size_t> count);
-  void mismatch(const Value &found, std::string_view key,
+  MapReader(std::shared_ptr<Sink> sink, const DocumentValue &map,
+            std::string path);
+  const DocumentValue *lookUp(std::string_view key, bool required,
+                              const std::string &expected);
+  const std::vector<DocumentValue> *list(std::string_view key, bool required,
+                                         const std::string &expected,
+                                         std::optional<std::size_t> count);
+  void mismatch(const DocumentValue &found, std::string_view key,
                 const std::string &expected);
 
   std::shared_ptr<Sink> sink;

@@ -11,16 +11,16 @@ using namespace heddle;
 using testing::HasSubstr;
 using Syntax = Document::Syntax;
 
-static Value json(const std::string &text) {
+static DocumentValue json(const std::string &text) {
   Result<Document> document = Document::parse(text, "t.json", Syntax::Json);
   EXPECT_TRUE(document) << document.message();
-  return document ? document->root() : Value();
+  return document ? document->root() : DocumentValue();
 }
 
-static Value yaml(const std::string &text) {
+static DocumentValue yaml(const std::string &text) {
   Result<Document> document = Document::parse(text, "t.yaml", Syntax::Yaml);
   EXPECT_TRUE(document) << document.message();
-  return document ? document->root() : Value();
+  return document ? document->root() : DocumentValue();
 }
 
 static std::string refusal(const std::string &text, Syntax syntax) {
@@ -31,18 +31,19 @@ static std::string refusal(const std::string &text, Syntax syntax) {
 }
 
 TEST(Json, KeepsTypesAndLines) {
-  Value root = json("{\"a\": 1,\n\t\"b\": [true, null,\n 1.5e3, \"x\"]}");
+  DocumentValue root =
+      json("{\"a\": 1,\n\t\"b\": [true, null,\n 1.5e3, \"x\"]}");
   ASSERT_EQ(root.entries.size(), 2u);
   EXPECT_EQ(root.find("a")->integer, 1);
   EXPECT_EQ(root.entries[1].line, 2);
-  const std::vector<Value> &items = root.find("b")->items;
+  const std::vector<DocumentValue> &items = root.find("b")->items;
   ASSERT_EQ(items.size(), 4u);
-  EXPECT_EQ(items[0].kind, Value::Kind::Bool);
+  EXPECT_EQ(items[0].kind, DocumentValue::Kind::Bool);
   EXPECT_TRUE(items[1].isNull());
   EXPECT_EQ(items[2].number, 1500);
   EXPECT_FALSE(items[2].integer);
   EXPECT_EQ(items[2].line, 3);
-  EXPECT_EQ(items[3].kind, Value::Kind::String);
+  EXPECT_EQ(items[3].kind, DocumentValue::Kind::String);
 }
 
 TEST(Json, ReadsEscapes) {
@@ -108,19 +109,19 @@ TEST(Json, RefusesDeepNesting) {
 }
 
 TEST(Yaml, KeepsTypesAndLines) {
-  Value root = yaml("a: 1            # one\n"
-                    "b: {c: -2.5, d: [x, \"3\", '']}\n"
-                    "e:\n"
-                    "  f: true\n"
-                    "g: ~\n"
-                    "h:\n");
+  DocumentValue root = yaml("a: 1            # one\n"
+                            "b: {c: -2.5, d: [x, \"3\", '']}\n"
+                            "e:\n"
+                            "  f: true\n"
+                            "g: ~\n"
+                            "h:\n");
   EXPECT_EQ(root.find("a")->integer, 1);
   EXPECT_EQ(root.find("b")->find("c")->number, -2.5);
-  const std::vector<Value> &items = root.find("b")->find("d")->items;
+  const std::vector<DocumentValue> &items = root.find("b")->find("d")->items;
   ASSERT_EQ(items.size(), 3u);
-  EXPECT_EQ(items[0].kind, Value::Kind::String);
-  EXPECT_EQ(items[1].kind, Value::Kind::String); // quoted: no number
-  EXPECT_EQ(items[2].kind, Value::Kind::String);
+  EXPECT_EQ(items[0].kind, DocumentValue::Kind::String);
+  EXPECT_EQ(items[1].kind, DocumentValue::Kind::String); // quoted: no number
+  EXPECT_EQ(items[2].kind, DocumentValue::Kind::String);
   EXPECT_EQ(root.find("e")->entries[0].line, 4);
   EXPECT_TRUE(root.find("e")->find("f")->boolean);
   EXPECT_TRUE(root.find("g")->isNull());
@@ -150,7 +151,7 @@ TEST(Yaml, TypesPlainScalarsByTheCoreSchema) {
   EXPECT_FALSE(scalar("99999999999999999999").integer);
   for (const char *word : {"yes", "no", "on", "1_000", "1.2.3", "e5", "0x10",
                            "--1", "1e", "12 GiB"})
-    EXPECT_EQ(scalar(word).kind, Value::Kind::String) << word;
+    EXPECT_EQ(scalar(word).kind, DocumentValue::Kind::String) << word;
 }
 
 TEST(Yaml, ReadsJson) {

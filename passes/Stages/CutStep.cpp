@@ -1,0 +1,199 @@
+//===- CutStep.cpp - what stands around the run of slots ------------------===//
+
+#include "passes/Stages/Cut.h"
+
+#include "llvm/ADT/SetVector.h"
+
+using namespace mlir;
+using namespace heddle;
+using namespace heddle::stages;
+using namespace heddle::transformer;
+
+namespace {
+
+/// What is done to states of one part: ops that belong together, and the sums
+/// over all parameters that go through them.
+struct Group {
+  llvm::SetVector<Operation *> ops;
+  SmallVector<AddOp> sums; ///< the last ops: their other operand passes by
+  bool sharedByEnds = false, atEmbedding = false, atHead = false;
+
+  stage::Part part() const {
+    // A shared parameter counts once in what is summed over all parameters.
+    if (sharedByEnds || (atEmbedding && atHead))
+      return sums.empty() ? stage::Part::Ends : stage::Part::Embedding;
+    return atHead ? stage::Part::Head : stage::Part::Embedding;
+  }
+};
+
+class StepCut {
+public:
+  StepCut(func::FuncOp step, stage::RunOp run, const stage::StageTable &stages,
+          const stage::StateParts &parts)
+      : step(step), run(run), stages(stages), parts(parts), builder(run) {}
+
+  LogicalResult cut() {
+    limitLoops();
+    SmallVector<Operation *> ops;
+    for (Operation &op : body())
+      ops.push_back(&op);
+    for (Operation *op : ops)
+      if (parts.partOf(op) && !grouped.contains(op))
+        enclose(collect(op));
+    sumOverPlaces();
+    return success();
+  }
+
+private:
+  Block &body() { return step.getBody().front(); }
+
+  /// Loops over all layers become loops over those of the place.
+  void limitLoops() {
+    Value limit;
+    for (auto loop : llvm::make_early_inc_range(body().getOps<LoopOp>())) {
+      if (loop.getOver() != "layer")
+        continue;
+      if (!limit) {
+        builder.setInsertionPointToStart(&body());
+        limit = stage::LayersOp::create(builder, step.getLoc(),
+                                        builder.getIndexType(), Value());
+      }
+      withBounds(loop, stages.mostOfPlace(), limit);
+    }
+  }
+
+  void note(Group &group, Operation *op) {
+    group.ops.insert(op);
+    grouped.insert(op);
+    if (auto part = parts.partOf(op)) {
+      group.sharedByEnds |= *part == stage::Part::Ends;
+      group.atEmbedding |= *part == stage::Part::Embedding;
+      group.atHead |= *part == stage::Part::Head;
+    }
+  }
+
+  /// All that follows from an op on a state, up to sums over all parameters,
+  /// and what else that reads of states.
+  Group collect(Operation *seed) {
+    Group group;
+    SmallVector<Operation *> list = {seed};
+    note(group, seed);
+    while (!list.empty()) {
+      Operation *op = list.pop_back_val();
+      auto visit = [&](Operation *other) {
+        if (other && !group.ops.contains(other) &&
+            other->getBlock() == &body()) {
+          note(group, other);
+          list.push_back(other);
+        }
+      };
+      for (Value operand : op->getOperands())
+        if (Operation *maker = operand.getDefiningOp();
+            maker && parts.partOf(maker))
+          visit(maker);
+      if (isa<AddOp>(op) && isSum(cast<AddOp>(op), group)) {
+        group.sums.push_back(cast<AddOp>(op));
+        continue;
+      }
+      for (Operation *user : op->getUsers())
+        visit(user);
+    }
+    return group;
+  }
+
+  /// Whether an operand of an add comes from outside of the group: it is a sum
+  /// over all parameters.
+  static bool isSum(AddOp add, const Group &group) {
+    return llvm::any_of(add->getOperands(), [&](Value operand) {
+      return !group.ops.contains(operand.getDefiningOp());
+    });
+  }
+
+  /// Puts a group where its last op stands, under the condition that the place
+  /// has the part.
+  void enclose(Group group) {
+    SmallVector<Operation *> ops(group.ops.begin(), group.ops.end());
+    llvm::sort(
+        ops, [](Operation *a, Operation *b) { return a->isBeforeInBlock(b); });
+    builder.setInsertionPoint(ops.back());
+    Location location = ops.back()->getLoc();
+    SmallVector<Value> sums, passing;
+    for (AddOp sum : group.sums) {
+      sums.push_back(sum.getResult());
+      for (Value operand : sum->getOperands())
+        if (!group.ops.contains(operand.getDefiningOp()))
+          passing.push_back(operand);
+    }
+    auto where = stage::WhereOp::create(
+        builder, location, ValueRange(sums).getTypes(), group.part(), Value());
+    OpBuilder inside = OpBuilder::atBlockBegin(&where.getBody().emplaceBlock());
+    auto end = stage::YieldOp::create(inside, location, sums, ValueRange(),
+                                      ValueRange());
+    for (Operation *op : ops)
+      op->moveBefore(end);
+    for (auto [sum, result] : llvm::zip(sums, where.getResults()))
+      sum.replaceAllUsesExcept(result, end);
+    if (!sums.empty()) {
+      inside.createBlock(&where.getOtherwise());
+      stage::YieldOp::create(inside, location, passing, ValueRange(),
+                             ValueRange());
+    }
+    if (group.sharedByEnds)
+      sumEnds(where);
+  }
+
+  /// A shared parameter's gradient is the sum over both ends.
+  void sumEnds(stage::WhereOp where) {
+    for (auto store : where.getBody().front().getOps<StoreOp>()) {
+      StateOp state = parts.stateOf(store.getState());
+      if (state.getKind() != StateKind::Gradient)
+        continue;
+      builder.setInsertionPoint(store);
+      store.getValueMutable().assign(stage::SumEndsOp::create(
+          builder, store.getLoc(), store.getValue().getType(),
+          store.getValue()));
+    }
+  }
+
+  /// The loss is where the head is, and each place has the squares of its own
+  /// gradients.
+  void sumOverPlaces() {
+    if (stages.places() == 1)
+      return;
+    for (Value result : run.getResults()) {
+      builder.setInsertionPointAfter(run);
+      Value sum = allReduce(result, "the loss is at the end of the chain");
+      result.replaceAllUsesExcept(sum, sum.getDefiningOp());
+    }
+    for (auto clip : body().getOps<ClipFactorOp>()) {
+      builder.setInsertionPoint(clip);
+      clip.getSumMutable().assign(allReduce(
+          clip.getSum(), "the norm is over the gradients of all stages"));
+    }
+  }
+
+  Value allReduce(Value value, StringRef why) {
+    auto mesh =
+        step->getParentOfType<ModuleOp>()->getAttrOfType<dist::MeshAttr>(
+            dist::kMeshName);
+    Location location = NameLoc::get(builder.getStringAttr(why), run.getLoc());
+    return dist::AllReduceOp::create(
+        builder, location, value.getType(), value, dist::Reduction::Sum, mesh,
+        builder.getStrArrayAttr({stage::kStageAxis}));
+  }
+
+  func::FuncOp step;
+  stage::RunOp run;
+  const stage::StageTable &stages;
+  const stage::StateParts &parts;
+  OpBuilder builder;
+  DenseSet<Operation *> grouped;
+};
+
+} // namespace
+
+LogicalResult heddle::stages::cutStep(func::FuncOp step, stage::RunOp run,
+                                      const stage::StageTable &stages,
+                                      const stage::StateParts &parts) {
+  return StepCut(step, run, stages, parts).cut();
+}
