@@ -103,15 +103,16 @@ SlotRow rowOf(PlanScheduleKind kind, std::int64_t rank, std::int64_t ranks,
 Result<ScheduleTable> generateSchedule(PlanScheduleKind kind,
                                        std::int64_t ranks, std::int64_t chunks,
                                        std::int64_t microBatches) {
-  if (Result<void> done = checkDefined(kind, ranks, chunks, microBatches);
-      !done)
-    return done.error();
+  // Limits first: conditions multiply.
   Result<Placement> placement = Placement::of(kind, ranks, chunks);
   if (!placement)
     return placement.error();
   if (microBatches < 1 || microBatches > Slot::maxMicroBatches)
     return refuse(kind, "{} micro-batches, expected 1 to {}", microBatches,
                   Slot::maxMicroBatches);
+  if (Result<void> done = checkDefined(kind, ranks, chunks, microBatches);
+      !done)
+    return done.error();
   // Before any row is made: a row is as long as its numbers are large.
   if (ranks * chunks * microBatches > ScheduleTable::maxSlots / 3)
     return refuse(kind,

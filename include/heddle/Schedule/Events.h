@@ -63,12 +63,13 @@ ScheduleEvents deriveEvents(const ScheduleTable &table,
 ScheduleEvents deriveEvents(const ScheduleTable &table);
 
 /// Whether events, from wherever they come, are those of the table and can run:
-/// all slots in the table's order, each transfer sent and received once by the
-/// right ranks, after the slot that makes and before the one that needs it; per
-/// ordered pair of ranks, sends and receives in one order (each pair is a
-/// FIFO); the same batches on both sides; and under rendezvous, where a batch
-/// completes when both ranks have come to it, no circle of ranks that wait. The
-/// message names the first fault, or a shortest circle.
+/// all slots in the table's order, joined ones side by side, each transfer sent
+/// and received once by the right ranks, after the slot that makes and before
+/// the one that needs it; per ordered pair of ranks, sends and receives in one
+/// order (each pair is a FIFO); the same batches on both sides; and under
+/// rendezvous, where a batch completes when both ranks have come to it, no
+/// circle of ranks that wait. The message names the first fault, or a shortest
+/// circle.
 Result<void> verifyEvents(const ScheduleTable &table,
                           const ScheduleEvents &events);
 

@@ -175,6 +175,18 @@ TEST(Events, FaultsAreNamed) {
               HasSubstr("events of 1 ranks, expected 2"));
 }
 
+TEST(Events, NothingComesBetweenJoinedSlots) {
+  const ScheduleTable table = tableOf({"F0 F1 D0 D1 O", "F0 F1+D0 D1 O"}, 1, 2);
+  ScheduleEvents events = deriveEvents(table);
+  ASSERT_EQ(rowText(table, events, 1),
+            "r:F0<0 F0 r:F1<0 F1 D0 s:D0>0 D1 s:D1>0 O");
+  std::swap(events.rows[1][1], events.rows[1][2]); // r:F1<0 before F0: right
+  EXPECT_EQ(faultOf(table, events), "");
+  events.rows[1].insert(events.rows[1].begin() + 4, events.rows[1][1]);
+  EXPECT_THAT(faultOf(table, events),
+              HasSubstr("rank 1 event 3: F1 is joined to the next slot"));
+}
+
 // Two transfers of one pair in another order on one side.
 TEST(Events, APairMeetsInOrder) {
   const ScheduleTable table = tableOf({"F0 F1 D0 D1 O", "F1 F0 D0 D1 O"}, 1, 2);
