@@ -39,7 +39,7 @@ TEST(Timeline, IsATraceOfTracksPerRankAndLink) {
       Document::parse(text, "timeline.json", Document::Syntax::Json);
   ASSERT_TRUE(document) << document.message();
   std::map<std::string, int> tracks;
-  for (const Value &event : document->root().find("traceEvents")->items)
+  for (const DocumentValue &event : document->root().find("traceEvents")->items)
     if (event.find("ph")->text == "X") {
       ++tracks[event.find("pid")->text + "/" + event.find("tid")->text];
       EXPECT_GE(event.find("dur")->number, 0);
