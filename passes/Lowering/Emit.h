@@ -28,6 +28,7 @@ struct ProgramText {
   std::string kernels;       ///< kernels.h: functors, declarations of launches
   std::string kernelsSource; ///< kernels.cpp: all instantiations in one file
   std::string tables;        ///< tables.bin: bytes
+  std::string numbers;       ///< numbers.bin: bytes
   std::vector<KernelUnit> units;
   std::string main; ///< main.cpp: trains; empty where the link brings a main
 };
@@ -45,17 +46,21 @@ struct KernelsText {
 };
 mlir::FailureOr<KernelsText> emitKernels(rt::ProgramOp program);
 
-/// step.cpp alone.
-mlir::FailureOr<std::string> emitStep(rt::ProgramOp program);
+/// step.cpp, whose text does not depend on layers, micro-batches or ranks, and
+/// numbers.bin, which does.
+struct StepText {
+  std::string text, numbers;
+};
+mlir::FailureOr<StepText> emitStep(rt::ProgramOp program);
 
 /// tables.bin: the program's `tables` with mesh, arenas and communicators
 /// added. A program without `tables` has an empty file.
 mlir::FailureOr<std::string> emitTables(rt::ProgramOp program);
 
-/// Writes step.cpp, kernels.h, kernels.cpp, tables.bin and a CMakeLists.txt
-/// into `folder`, which is made. Where `sourceRoot`, the root of heddle's
-/// sources, is given, the runtime's sources go to `folder`/runtime, so that the
-/// folder builds without heddle. A failure is in `message`.
+/// Writes step.cpp, kernels.h, kernels.cpp, tables.bin, numbers.bin and a
+/// CMakeLists.txt into `folder`, which is made. Where `sourceRoot`, the root of
+/// heddle's sources, is given, the runtime's sources go to `folder`/runtime, so
+/// that the folder builds without heddle. A failure is in `message`.
 mlir::LogicalResult writeProgram(const ProgramText &text,
                                  llvm::StringRef folder,
                                  llvm::StringRef sourceRoot,

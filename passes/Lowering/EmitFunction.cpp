@@ -121,15 +121,11 @@ LogicalResult FunctionPrinter::printOp(Operation &op) {
           expressions[index] += " * " + std::to_string(index.getStep());
         return success();
       })
-      .Case([&](rt::ForOp loop) {
-        printFor(loop);
-        indent += 2;
-        if (failed(printBlock(loop.getBody().front())))
-          return failure();
-        indent -= 2;
-        os.indent(indent) << "}\n";
-        return success();
-      })
+      .Case([&](rt::ForOp loop) { return printFor(loop); })
+      .Case([&](rt::SwitchOp cases) { return printSwitch(cases); })
+      .Case([&](rt::LookupOp lookup) { return printLookup(lookup), success(); })
+      .Case<rt::SendOp, rt::ReceiveOp>(
+          [&](auto message) { return printMessage(message), success(); })
       .Case([&](rt::GroupOp group) {
         statement(group, "heddle_rt_group_begin(p." + names.context + ")");
         if (failed(printBlock(group.getBody().front())))
@@ -169,27 +165,73 @@ void FunctionPrinter::printBuffer(rt::BufferOp op) {
   StringRef type = elementType(op.getType().getElementType());
   StringRef arena =
       names.arenas[rt::ProgramOp(names.program).getArenaIndex(op.getArena())];
-  os.indent(indent) << formatv(
-      "{0} *const {1} = at<{0}>(p.{2}, {3});\n", type, name, arena,
-      add(names.offset(op).str(), 0, op.getIndices(), op.getStrides()));
+  StringRef place = names.numbers.placeOf(op);
+  std::string offset = formatv("p.place[{0}]", place);
+  for (auto [i, index] : llvm::enumerate(op.getIndices()))
+    offset += formatv(" + {0} * p.place[{1} + {2}]", get(index), place, i + 1);
+  os << wrap(formatv("{0} *const {1} = at<{0}>(p.{2}, {3});", type, name, arena,
+                     offset)
+                 .str(),
+             indent)
+     << "\n";
   expressions[op] = name;
 }
 
-void FunctionPrinter::printFor(rt::ForOp op) {
+LogicalResult FunctionPrinter::printFor(rt::ForOp op) {
   std::string name = locals.give(op.getName());
   expressions[op.getInductionVariable()] = name;
   comment(op);
-  auto bound = [&](std::optional<int64_t> constant, Value value) {
-    return constant ? std::to_string(*constant) : get(value);
+  auto bound = [&](Value value, StringRef count) -> std::string {
+    if (value)
+      return get(value);
+    return count.empty() ? "0" : formatv("p.n[{0}]", count).str();
   };
-  std::string lower = bound(op.getLower(), op.getLowerValue()),
-              upper = bound(op.getUpper(), op.getUpperValue());
-  if (op.getReversed())
-    os.indent(indent) << formatv("for (int64_t {0} = {1}; {0}-- > {2};) {{\n",
-                                 name, upper, lower);
-  else
-    os.indent(indent) << formatv(
-        "for (int64_t {0} = {2}; {0} < {1}; ++{0}) {{\n", name, upper, lower);
+  std::string lower = bound(op.getLowerValue(), names.numbers.lowerOf(op)),
+              upper = bound(op.getUpperValue(), names.numbers.upperOf(op));
+  StringRef form = op.getReversed()
+                       ? "for (int64_t {0} = {2}; {0}-- > {1};) {{\n"
+                       : "for (int64_t {0} = {1}; {0} < {2}; ++{0}) {{\n";
+  os.indent(indent) << formatv(form.data(), name, lower, upper);
+  indent += 2;
+  LogicalResult printed = printBlock(op.getBody().front());
+  indent -= 2;
+  os.indent(indent) << "}\n";
+  return printed;
+}
+
+LogicalResult FunctionPrinter::printSwitch(rt::SwitchOp op) {
+  comment(op);
+  std::string selector = get(op.getSelector());
+  bool isOne = op.getValues().size() == 1;
+  if (!isOne)
+    os.indent(indent) << formatv("switch ({0}) {{\n", selector);
+  for (auto [i, value] : llvm::enumerate(op.getValues())) {
+    std::string head = isOne ? formatv("if ({0} == {1})", selector, value).str()
+                             : formatv("case {0}:", value).str();
+    os.indent(indent) << head << " { // " << op.getLabel(i) << "\n";
+    lastComment.clear();
+    indent += 2;
+    if (failed(printBlock(op.getCases()[i].front())))
+      return failure();
+    if (!isOne)
+      os.indent(indent) << "break;\n";
+    indent -= 2;
+    os.indent(indent) << "}\n";
+  }
+  if (!isOne)
+    os.indent(indent) << "}\n";
+  lastComment.clear();
+  return success();
+}
+
+void FunctionPrinter::printLookup(rt::LookupOp op) {
+  if (op->use_empty())
+    return;
+  std::string name = locals.give(op.getTable());
+  os.indent(indent) << formatv("const int64_t {0} = p.{1}[{2}];\n", name,
+                               names.tables.lookup(op.getTable()),
+                               op.getIndex() ? get(op.getIndex()) : "0");
+  expressions[op] = name;
 }
 
 //===----------------------------------------------------------------------===//
@@ -441,6 +483,22 @@ LogicalResult FunctionPrinter::printCollective(Operation *op) {
                            dtype(permute), llvm::join(sources, ", "));
           });
   return statement(op, call), success();
+}
+
+void FunctionPrinter::printMessage(rt::SendOp op) {
+  statement(op, formatv("heddle_rt_send(p.{0}, {1}, {2}, {3}, {4}, kReceiver)",
+                        names.channels.lookup(op.getChannel()).first,
+                        stream(op.getStream()), get(op.getBuffer()),
+                        typeOf(op.getBuffer()).getNumElements(),
+                        dtypeName(typeOf(op.getBuffer()).getElementType())));
+}
+
+void FunctionPrinter::printMessage(rt::ReceiveOp op) {
+  statement(op, formatv("heddle_rt_receive(p.{0}, {1}, {2}, {3}, {4}, kSender)",
+                        names.channels.lookup(op.getChannel()).second,
+                        stream(op.getStream()), get(op.getBuffer()),
+                        typeOf(op.getBuffer()).getNumElements(),
+                        dtypeName(typeOf(op.getBuffer()).getElementType())));
 }
 
 LogicalResult FunctionPrinter::printOther(Operation *op) {

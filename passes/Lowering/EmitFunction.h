@@ -3,14 +3,14 @@
 #ifndef HEDDLE_PASSES_LOWERING_EMITFUNCTION_H
 #define HEDDLE_PASSES_LOWERING_EMITFUNCTION_H
 
+#include "passes/Lowering/EmitNumbers.h"
 #include "passes/Lowering/EmitText.h"
 
 #include "llvm/ADT/DenseMap.h"
 #include "llvm/ADT/MapVector.h"
 #include "llvm/ADT/StringMap.h"
 
-#include <map>
-#include <tuple>
+#include <utility>
 
 namespace heddle::lowering {
 
@@ -18,27 +18,20 @@ namespace heddle::lowering {
 struct ProgramNames {
   explicit ProgramNames(rt::ProgramOp program);
 
-  struct Place {
-    std::string constant, comment;
-  };
-
   rt::ProgramOp program;
   std::string context; ///< "" where nothing needs it
   std::vector<std::string> streams, events, communicators,
       arenas; ///< members of heddle_program
-  llvm::StringMap<std::string> functions;
+  llvm::StringMap<std::string> functions, tables;
+  /// Members for the queue of a channel that begins here, and that ends here.
+  llvm::StringMap<std::pair<std::string, std::string>> channels;
   llvm::MapVector<mlir::Attribute, std::string>
       places; ///< axes of rt.rank_index -> member
-  /// (arena, offset, name) of a buffer -> its constant, in order.
-  std::map<std::tuple<int64_t, int64_t, std::string>, Place> offsets;
   Namer members, globals;
-
-  llvm::StringRef offset(rt::BufferOp buffer) const;
+  ProgramNumbers numbers;
 
 private:
   static std::string communicatorWish(mlir::ArrayAttr axes);
-  static std::string indexWord(mlir::Value index);
-  void addOffset(rt::BufferOp buffer);
 };
 
 /// Prints one function: a statement per op, each under a comment that names the
@@ -55,7 +48,11 @@ private:
   mlir::LogicalResult printBlock(mlir::Block &block);
   mlir::LogicalResult printOp(mlir::Operation &op);
   void printBuffer(rt::BufferOp op);
-  void printFor(rt::ForOp op);
+  mlir::LogicalResult printFor(rt::ForOp op);
+  mlir::LogicalResult printSwitch(rt::SwitchOp op);
+  void printLookup(rt::LookupOp op);
+  void printMessage(rt::SendOp op);
+  void printMessage(rt::ReceiveOp op);
   void printGemm(rt::GemmOp op);
   template <class Op>
   void printAttention(Op op);

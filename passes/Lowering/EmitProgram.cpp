@@ -98,13 +98,13 @@ FailureOr<ProgramText> emitProgram(ModuleOp module) {
   if (programs.size() != 1)
     return module.emitError() << "expected one rt.program in the module, found "
                               << programs.size();
-  FailureOr<std::string> step = emitStep(programs[0]),
-                         tables = emitTables(programs[0]);
+  FailureOr<StepText> step = emitStep(programs[0]);
+  FailureOr<std::string> tables = emitTables(programs[0]);
   FailureOr<KernelsText> kernels = emitKernels(programs[0]);
   if (failed(step) || failed(kernels) || failed(tables))
     return failure();
-  return ProgramText{*step,   kernels->header, kernels->source,
-                     *tables, kernels->units,  kMain.str()};
+  return ProgramText{step->text,    kernels->header, kernels->source, *tables,
+                     step->numbers, kernels->units,  kMain.str()};
 }
 
 //===----------------------------------------------------------------------===//
@@ -199,6 +199,7 @@ LogicalResult writeProgram(const ProgramText &text, StringRef folder,
       failed(writeFile(folder, "kernels.cpp", text.kernelsSource, message)) ||
       failed(writeFile(folder, "main.cpp", text.main, message)) ||
       failed(writeFile(folder, "tables.bin", text.tables, message)) ||
+      failed(writeFile(folder, "numbers.bin", text.numbers, message)) ||
       failed(writeFile(folder, "CMakeLists.txt",
                        formatv(kBuild.data(), "program").str(), message)))
     return failure();

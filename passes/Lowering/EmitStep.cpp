@@ -20,7 +20,11 @@ std::string ProgramNames::communicatorWish(ArrayAttr axes) {
   return llvm::join(axes.getAsValueRange<StringAttr>(), "_");
 }
 
-ProgramNames::ProgramNames(rt::ProgramOp program) : program(program) {
+ProgramNames::ProgramNames(rt::ProgramOp program)
+    : program(program), numbers(program, globals) {
+  // What holds the numbers.
+  members.give("n");
+  members.give("place");
   program.walk([&](rt::GroupOp) {
     if (context.empty())
       context = members.give("context");
@@ -29,6 +33,14 @@ ProgramNames::ProgramNames(rt::ProgramOp program) : program(program) {
     streams.push_back(members.give(stream.getName()));
   for (auto axes : program.getCommunicators().getAsRange<ArrayAttr>())
     communicators.push_back(members.give(communicatorWish(axes)));
+  if (program.getChannels())
+    for (auto channel : program.getChannels()->getAsRange<rt::ChannelAttr>()) {
+      StringRef name = channel.getName();
+      channels[name] = {members.give((name + "_out").str()),
+                        members.give((name + "_in").str())};
+    }
+  for (rt::NumbersOp table : numbers.tables)
+    tables[table.getSymName()] = members.give(table.getSymName());
   for (StringRef event : program.getEvents().getAsValueRange<StringAttr>())
     events.push_back(members.give(event));
   for (auto arena : program.getArenas().getAsRange<rt::ArenaAttr>())
@@ -40,52 +52,8 @@ ProgramNames::ProgramNames(rt::ProgramOp program) : program(program) {
           index && !places.contains(index.getAxes()))
         places[index.getAxes()] =
             members.give(communicatorWish(index.getAxes()) + "_place");
-      if (auto buffer = dyn_cast<rt::BufferOp>(op);
-          buffer && !buffer->use_empty())
-        addOffset(buffer);
     });
   }
-}
-
-void ProgramNames::addOffset(rt::BufferOp buffer) {
-  auto key = std::make_tuple(program.getArenaIndex(buffer.getArena()),
-                             buffer.getOffset(), buffer.getName().str());
-  auto [place, isNew] = offsets.try_emplace(key);
-  if (!isNew)
-    return;
-  std::string strides;
-  for (auto [index, stride] :
-       llvm::zip(buffer.getIndices(), buffer.getStrides()))
-    strides += formatv(", + {0} * {1}", indexWord(index), stride);
-  std::string type;
-  llvm::raw_string_ostream(type) << buffer.getType();
-  StringRef shape = StringRef(type).drop_front(strlen("!rt.buf<")).drop_back();
-  place->second.constant = globals.give("k" + upperCamel(buffer.getName()));
-  place->second.comment = formatv("{0}: {1}; {2}{3}", buffer.getName(),
-                                  buffer.getReason(), shape, strides);
-}
-
-std::string ProgramNames::indexWord(Value index) {
-  if (auto argument = dyn_cast<BlockArgument>(index)) {
-    Operation *owner = argument.getOwner()->getParentOp();
-    if (auto loop = dyn_cast<rt::ForOp>(owner))
-      return loop.getName().str();
-    return cast<StringAttr>(
-               cast<rt::FuncOp>(owner).getArgNames()[argument.getArgNumber()])
-        .str();
-  }
-  if (auto place = index.getDefiningOp<rt::RankIndexOp>())
-    return "place over " +
-           llvm::join(place.getAxes().getAsValueRange<StringAttr>(), ", ");
-  return "index";
-}
-
-StringRef ProgramNames::offset(rt::BufferOp buffer) const {
-  return offsets
-      .at(std::make_tuple(
-          rt::ProgramOp(program).getArenaIndex(buffer.getArena()),
-          buffer.getOffset(), buffer.getName().str()))
-      .constant;
 }
 
 //===----------------------------------------------------------------------===//
@@ -150,75 +118,99 @@ inline heddle_rt_status permute(heddle_rt_comm *comm, heddle_rt_stream *stream, 
 }
 )";
 
-static int64_t countRanks(rt::ProgramOp program) {
-  int64_t ranks = 1;
-  for (auto axis : program.getMesh().getAsRange<rt::AxisAttr>())
-    ranks *= axis.getSize();
-  return ranks;
+constexpr StringLiteral kCounts = "kNumCounts", kPlaces = "kNumPlaces";
+
+static SmallVector<rt::ChannelAttr> channelsOf(rt::ProgramOp program) {
+  if (!program.getChannels())
+    return {};
+  return llvm::to_vector(program.getChannels()->getAsRange<rt::ChannelAttr>());
 }
 
+/// "pp x dp x tp"
 static std::string meshWords(rt::ProgramOp program) {
   return llvm::join(
-      llvm::map_range(
-          program.getMesh().getAsRange<rt::AxisAttr>(),
-          [](rt::AxisAttr axis) {
-            return formatv("{0} {1}", axis.getName(), axis.getSize()).str();
-          }),
+      llvm::map_range(program.getMesh().getAsRange<rt::AxisAttr>(),
+                      [](rt::AxisAttr axis) { return axis.getName(); }),
       " x ");
 }
 
-/// Place of `rank` over axes, the last the fastest, as an expression.
-static std::string placeExpression(rt::ProgramOp program, ArrayAttr axes) {
-  std::string text = "0";
+/// Place over axes, the last the fastest, as an expression of the places on
+/// single axes.
+static std::string placeExpression(const ProgramNames &names,
+                                   const llvm::StringMap<std::string> &onAxis,
+                                   ArrayAttr axes) {
+  std::string text;
   for (StringRef name : axes.getAsValueRange<StringAttr>()) {
-    int64_t size = program.getAxisSize(name), below = 1;
-    bool inner = false;
-    for (auto axis : program.getMesh().getAsRange<rt::AxisAttr>()) {
-      below *= inner ? axis.getSize() : 1;
-      inner |= axis.getName() == name;
-    }
-    if (size == 1)
-      continue;
-    std::string own =
-        formatv("{0} % {1}",
-                below == 1 ? "rank" : formatv("rank / {0}", below).str(), size);
-    text =
-        text == "0" ? own : formatv("({0}) * {1} + {2}", text, size, own).str();
+    std::string place = onAxis.lookup(name);
+    if (text.empty())
+      text = place;
+    else
+      text = formatv("{0} * p.n[{1}] + {2}",
+                     StringRef(text).contains(' ') ? "(" + text + ")" : text,
+                     names.numbers.sizeOf(name), place);
   }
-  return text;
+  return text.empty() ? "0" : text;
+}
+
+/// How many places there are over axes.
+static std::string sizeExpression(const ProgramNames &names, ArrayAttr axes) {
+  std::string text;
+  for (StringRef name : axes.getAsValueRange<StringAttr>())
+    text += (text.empty() ? "" : " * ") +
+            formatv("p.n[{0}]", names.numbers.sizeOf(name)).str();
+  return text.empty() ? "1" : text;
+}
+
+static ArrayAttr axesOf(rt::ProgramOp program,
+                        llvm::function_ref<bool(StringAttr)> isWanted) {
+  SmallVector<Attribute> axes;
+  for (auto axis : program.getMesh().getAsRange<rt::AxisAttr>())
+    if (auto name = StringAttr::get(program.getContext(), axis.getName());
+        isWanted(name))
+      axes.push_back(name);
+  return ArrayAttr::get(program.getContext(), axes);
 }
 
 /// The axes of the mesh that are not among `axes`.
 static ArrayAttr otherAxes(rt::ProgramOp program, ArrayAttr axes) {
-  SmallVector<Attribute> others;
-  for (auto axis : program.getMesh().getAsRange<rt::AxisAttr>()) {
-    auto name = StringAttr::get(program.getContext(), axis.getName());
-    if (!llvm::is_contained(axes, name))
-      others.push_back(name);
-  }
-  return ArrayAttr::get(program.getContext(), others);
+  return axesOf(program, [&](StringAttr name) {
+    return !llvm::is_contained(axes, name);
+  });
 }
 
-static void emitOffsets(const ProgramNames &names, llvm::raw_ostream &os) {
+/// The axes further in than `axis`.
+static ArrayAttr axesBelow(rt::ProgramOp program, StringRef axis) {
+  bool isInner = false;
+  return axesOf(program, [&](StringAttr name) {
+    bool was = isInner;
+    isInner |= name.getValue() == axis;
+    return was;
+  });
+}
+
+static void emitNumbers(const ProgramNames &names, llvm::raw_ostream &os) {
   rt::ProgramOp program = names.program;
+  const ProgramNumbers &numbers = names.numbers;
+  os << formatv("\n// What numbers.bin says. It belongs to this text where it "
+                "has the same key.\n"
+                "constexpr uint64_t kNumbersKey = {0:x};\n",
+                numbers.key());
+  os << "\n// Sizes of the mesh and bounds of loops.\nenum : int32_t {\n";
+  for (const ProgramNumbers::Count &count : numbers.counts)
+    os << formatv("  {0}, // {1}\n", count.name, count.comment);
+  os << formatv("  {0}\n};\n", kCounts);
+  os << "\n// Sizes of arenas; where buffers begin, and behind each its "
+        "strides.\nenum : int32_t {\n";
   for (auto [index, arena] :
        llvm::enumerate(program.getArenas().getAsRange<rt::ArenaAttr>())) {
-    SmallVector<std::pair<StringRef, std::pair<int64_t, StringRef>>> constants;
-    for (const auto &[key, place] : names.offsets)
-      if (std::get<0>(key) == int64_t(index))
-        constants.push_back(
-            {place.constant, {std::get<1>(key), place.comment}});
-    os << formatv("\n// Arena {0} ({1}), {2} bytes: where buffers begin.\n",
-                  arena.getName(), stringifyMemoryClass(arena.getMemory()),
-                  arena.getBytes());
-    if (constants.empty())
-      continue;
-    os << "enum : int64_t {\n";
-    for (const auto &[constant, place] : constants)
-      os << formatv("  {0} = {1}, // {2}\n", constant, place.first,
-                    place.second);
-    os << "};\n";
+    os << formatv("  // Arena {0} ({1})\n", arena.getName(),
+                  stringifyMemoryClass(arena.getMemory()));
+    for (const ProgramNumbers::Place &place : numbers.places)
+      if (place.arena == int64_t(index))
+        os << formatv("  {0} = {1}, // {2}\n", place.name, place.at,
+                      place.comment);
   }
+  os << formatv("  {0} = {1}\n};\n", kPlaces, numbers.numPlaces);
 }
 
 static void emitMembers(StringRef type, ArrayRef<std::string> members,
@@ -235,26 +227,108 @@ static void emitStruct(const ProgramNames &names, llvm::raw_ostream &os) {
   emitMembers("heddle_rt_stream", names.streams, os);
   emitMembers("heddle_rt_event", names.events, os);
   emitMembers("heddle_rt_comm", names.communicators, os);
+  for (const auto &channel : channelsOf(names.program))
+    os << formatv("  heddle_rt_comm *{0}, *{1}; // from place i over {2} to "
+                  "i + {3}, around the end\n",
+                  names.channels.lookup(channel.getName()).first,
+                  names.channels.lookup(channel.getName()).second,
+                  channel.getAxis(), channel.getShift());
   emitMembers("char", names.arenas, os);
   for (const auto &[axes, member] : names.places)
     os << "  int64_t " << member << "; // this rank's place over "
        << llvm::join(cast<ArrayAttr>(axes).getAsValueRange<StringAttr>(), ", ")
        << "\n";
+  os << formatv("  int64_t n[{0}], place[{1}];\n", kCounts, kPlaces);
+  for (rt::NumbersOp table : names.numbers.tables) {
+    std::string words = locationWords(table.getLoc());
+    os << formatv("  std::vector<int32_t> {0};{1}\n",
+                  names.tables.lookup(table.getSymName()),
+                  words.empty() ? "" : " // " + words);
+  }
   os << "};\n";
+}
+
+/// The beginning of `create`: what numbers.bin says, and where this rank
+/// stands. The names of its places on single axes go to `onAxis`.
+static void emitRank(const ProgramNames &names,
+                     llvm::StringMap<std::string> &onAxis,
+                     llvm::raw_ostream &os) {
+  rt::ProgramOp program = names.program;
+  ArrayAttr mesh = axesOf(program, [](StringAttr) { return true; });
+  os << formatv(R"(
+static heddle_rt_status create(heddle_rt_context *context, const void *data, int64_t bytes, heddle_program &p) {{
+  Numbers numbers;
+  TRY(numbers.open(data, bytes, kNumbersKey));
+  numbers.readCounts(p.n);
+  int32_t rank = 0, size = 0;
+  TRY(heddle_rt_rank(context, &rank, &size));
+  if (size != {0}) {{
+    heddle_rt_launch_failed("heddle_program_create", "the program is not for this many ranks; its mesh is {1}");
+    return HEDDLE_RT_INVALID_ARGUMENT;
+  }
+)",
+                sizeExpression(names, mesh), meshWords(program));
+  Namer locals;
+  for (StringRef axis : mesh.getAsValueRange<StringAttr>()) {
+    std::string local = locals.give((axis + "Place").str());
+    ArrayAttr below = axesBelow(program, axis);
+    std::string from = sizeExpression(names, below);
+    if (below.size() > 1)
+      from = "(" + from + ")";
+    os << formatv("  [[maybe_unused]] const int64_t {0} = {1} % p.n[{2}];\n",
+                  local, below.empty() ? "rank" : "rank / " + from,
+                  names.numbers.sizeOf(axis));
+    onAxis[axis] = local;
+  }
+  os << formatv("  numbers.readPlaces({0}, p.place);\n",
+                program.getStages() ? onAxis.lookup(*program.getStages())
+                                    : "0");
+  for (auto [i, table] : llvm::enumerate(names.numbers.tables)) {
+    rt::NumbersOp of = table;
+    os << formatv("  p.{0} = numbers.readRow({1}, {2});\n",
+                  names.tables.lookup(of.getSymName()), i,
+                  of.getAxis() ? onAxis.lookup(*of.getAxis()) : "0");
+  }
+}
+
+/// Communicators, in an order that is the same on all ranks.
+static void emitGroups(const ProgramNames &names,
+                       const llvm::StringMap<std::string> &onAxis,
+                       llvm::raw_ostream &os) {
+  rt::ProgramOp program = names.program;
+  for (auto [axes, member] :
+       llvm::zip(program.getCommunicators().getAsRange<ArrayAttr>(),
+                 names.communicators))
+    os << wrap(formatv("TRY(heddle_rt_comm_split(context, {0}, {1}, {2}, {3}, "
+                       "&p.{4}));",
+                       placeExpression(names, onAxis, otherAxes(program, axes)),
+                       placeExpression(names, onAxis, axes),
+                       sizeExpression(names, axes),
+                       stringLiteral(
+                           llvm::join(axes.getAsValueRange<StringAttr>(), ",")),
+                       member)
+                   .str(),
+               2)
+       << "\n";
+  for (rt::ChannelAttr channel : channelsOf(names.program)) {
+    StringRef axis = channel.getAxis();
+    auto [out, in] = names.channels.lookup(channel.getName());
+    os << wrap(formatv("TRY(openChannel(context, rank, {{.axis = {0}, .size = "
+                       "int32_t(p.n[{1}]), .below = int32_t({2}), .shift = "
+                       "{3}}, &p.{4}, &p.{5}));",
+                       stringLiteral(axis), names.numbers.sizeOf(axis),
+                       sizeExpression(names, axesBelow(program, axis)),
+                       channel.getShift(), out, in)
+                   .str(),
+               2)
+       << "\n";
+  }
 }
 
 static void emitCreate(const ProgramNames &names, llvm::raw_ostream &os) {
   rt::ProgramOp program = names.program;
-  os << formatv(R"(
-static heddle_rt_status create(heddle_rt_context *context, heddle_program &p) {{
-  int32_t rank = 0, size = 0;
-  TRY(heddle_rt_rank(context, &rank, &size));
-  if (size != {0}) {{
-    heddle_rt_launch_failed("heddle_program_create", "the program is for {0} ranks ({1}); start as many");
-    return HEDDLE_RT_INVALID_ARGUMENT;
-  }
-)",
-                countRanks(program), meshWords(program));
+  llvm::StringMap<std::string> onAxis;
+  emitRank(names, onAxis, os);
   if (!names.context.empty())
     os << "  p." << names.context << " = context;\n";
   for (auto [stream, member] : llvm::zip(
@@ -266,27 +340,20 @@ static heddle_rt_status create(heddle_rt_context *context, heddle_program &p) {{
            program.getEvents().getAsValueRange<StringAttr>(), names.events))
     os << formatv("  TRY(heddle_rt_event_create(context, {0}, &p.{1}));\n",
                   stringLiteral(event), member);
-  for (auto [axes, member] :
-       llvm::zip(program.getCommunicators().getAsRange<ArrayAttr>(),
-                 names.communicators))
-    os << formatv(
-        "  TRY(heddle_rt_comm_split(context, {0}, {1}, {2}, {3}, &p.{4}));\n",
-        placeExpression(program, otherAxes(program, axes)),
-        placeExpression(program, axes), program.getGroupSize(axes),
-        stringLiteral(llvm::join(axes.getAsValueRange<StringAttr>(), ",")),
-        member);
+  emitGroups(names, onAxis, os);
   for (const auto &[axes, member] : names.places)
     os << formatv("  p.{0} = {1};\n", member,
-                  placeExpression(program, cast<ArrayAttr>(axes)));
+                  placeExpression(names, onAxis, cast<ArrayAttr>(axes)));
   if (!names.arenas.empty())
     os << "  void *memory = nullptr;\n";
-  for (auto [arena, member] :
-       llvm::zip(program.getArenas().getAsRange<rt::ArenaAttr>(), names.arenas))
-    os << formatv(
-        "  TRY(heddle_rt_alloc(context, HEDDLE_RT_{0}, {1}, {2}, &memory));\n"
-        "  p.{3} = static_cast<char *>(memory);\n",
-        stringifyMemoryClass(arena.getMemory()).upper(), arena.getBytes(),
-        stringLiteral(arena.getName()), member);
+  for (auto [i, arena] :
+       llvm::enumerate(program.getArenas().getAsRange<rt::ArenaAttr>()))
+    os << formatv("  TRY(heddle_rt_alloc(context, HEDDLE_RT_{0}, p.place[{1}], "
+                  "{2}, &memory));\n"
+                  "  p.{3} = static_cast<char *>(memory);\n",
+                  stringifyMemoryClass(arena.getMemory()).upper(),
+                  names.numbers.bytesOf(i), stringLiteral(arena.getName()),
+                  names.arenas[i]);
   os << "  return HEDDLE_RT_OK;\n}\n";
 }
 
@@ -295,17 +362,20 @@ static void emitInterface(const ProgramNames &names, llvm::raw_ostream &os) {
   std::string cases;
   for (auto [i, arena] :
        llvm::enumerate(program.getArenas().getAsRange<rt::ArenaAttr>()))
-    cases += formatv("  case {0}: // {1}\n    *base = program->{2};\n    "
-                     "*bytes = {3};\n    return HEDDLE_RT_OK;\n",
-                     i, arena.getName(), names.arenas[i], arena.getBytes());
+    cases +=
+        formatv("  case {0}: // {1}\n    *base = program->{2};\n    "
+                "*bytes = program->place[{3}];\n    return "
+                "HEDDLE_RT_OK;\n",
+                i, arena.getName(), names.arenas[i], names.numbers.bytesOf(i));
   os << formatv(R"(
 extern "C" {{
 
-heddle_rt_status heddle_program_create(heddle_rt_context *context, heddle_program **program) {{
+heddle_rt_status heddle_program_create(heddle_rt_context *context, const void *numbers, int64_t bytes,
+                                       heddle_program **program) {{
   *program = new (std::nothrow) heddle_program();
   if (!*program)
     return HEDDLE_RT_OUT_OF_MEMORY;
-  heddle_rt_status status = create(context, **program);
+  heddle_rt_status status = create(context, numbers, bytes, **program);
   if (status) {{
     delete *program;
     *program = nullptr;
@@ -336,27 +406,30 @@ heddle_rt_status heddle_program_destroy(heddle_program *program) {{
                 names.arenas.size(), names.streams[0]);
 }
 
-FailureOr<std::string> emitStep(rt::ProgramOp program) {
+FailureOr<StepText> emitStep(rt::ProgramOp program) {
   ProgramNames names(program);
   std::string text;
   llvm::raw_string_ostream os(text);
-  os << formatv("// Program {0}, one training step of each of {1} ranks ({2}). "
+  os << formatv("// Program {0}, one training step of each rank ({1}). "
                 "Generated by heddle.\n//\n"
                 "// Compiles with a host compiler and with nvcc; kernels.h has "
-                "what it launches,\n// tables.bin what "
-                "lies where in the arenas.\n\n#include "
+                "what it launches,\n// numbers.bin where buffers lie and how "
+                "often loops run, tables.bin what the\n// train main knows of "
+                "them.\n\n#include \"heddle/Runtime/Channels.h\"\n#include "
+                "\"heddle/Runtime/Numbers.h\"\n#include "
                 "\"heddle/Runtime/Program.h\"\n\n#include \"kernels.h\"\n\n"
-                "#include <new>\n\nusing namespace heddle;\n",
-                program.getSymName(), countRanks(program), meshWords(program));
+                "#include <new>\n#include <vector>\n\nusing namespace "
+                "heddle;\n",
+                program.getSymName(), meshWords(program));
   os << kHelpers;
-  emitOffsets(names, os);
+  emitNumbers(names, os);
   emitStruct(names, os);
   for (rt::FuncOp func : reachableFunctions(program))
     if (failed(FunctionPrinter(names, func, os).print()))
       return failure();
   emitCreate(names, os);
   emitInterface(names, os);
-  return text;
+  return StepText{text, names.numbers.encode()};
 }
 
 } // namespace heddle::lowering

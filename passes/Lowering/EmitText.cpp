@@ -34,7 +34,8 @@ static const llvm::StringSet<> &reservedWords() {
       "kernels", "heddle", "math", "create", "main", "s", "t", "total",
       "column", "maximum", "minimum", "bf16", "f16", "Program", "apply", "map",
       "init", "accumulate", "combine", "Value", "context", "rank", "status",
-      "std", "linux", "unix"};
+      "std", "linux", "unix", "numbers", "Numbers", "kNumbersKey", "kNumCounts",
+      "kNumPlaces", "kSender", "kReceiver", "openChannel"};
   return words;
 }
 

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <filesystem>
 #include <memory>
 #include <string>
 
@@ -66,6 +67,17 @@ Result<void> prepare(Prepared &p) {
   if (!tables)
     return tables.error();
   p.job.tables = std::move(*tables);
+  // Beside the tables. Where there are none, the program says so if it needs
+  // them.
+  const std::filesystem::path numbers =
+      std::filesystem::path(options.tables).replace_filename("numbers.bin");
+  std::error_code ignored;
+  if (std::filesystem::exists(numbers, ignored)) {
+    Result<std::string> bytes = readFile(numbers.string());
+    if (!bytes)
+      return bytes.error();
+    p.job.numbers = std::move(*bytes);
+  }
   const runtime::Tables &t = p.job.tables;
   p.job.steps = options.steps      ? options.steps
                 : t.schedule.steps ? t.schedule.steps

@@ -47,7 +47,8 @@ heddle_rt_status Rank::create() {
     return runtime::invalid("this program is for {} ranks, found {}; start it "
                             "with `mpirun -n {}`, or with --threads",
                             tables.ranks(), size, tables.ranks());
-  HEDDLE_RT_TRY(heddle_program_create(context, &program));
+  HEDDLE_RT_TRY(heddle_program_create(context, numbers.data(),
+                                      int64_t(numbers.size()), &program));
   stream = heddle_program_stream(program);
   if (heddle_rt_context_mode(context) == HEDDLE_RT_MODE_RECORD)
     return HEDDLE_RT_OK;

@@ -9,6 +9,7 @@
 #include "runtime/train/Extents.h"
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 namespace heddle::train {
@@ -18,8 +19,9 @@ namespace heddle::train {
 /// recording.
 class Rank {
 public:
-  Rank(heddle_rt_context *context, const runtime::Tables &tables)
-      : context(context), tables(tables) {}
+  Rank(heddle_rt_context *context, const runtime::Tables &tables,
+       const std::string &numbers)
+      : context(context), tables(tables), numbers(numbers) {}
   ~Rank();
   Rank(const Rank &) = delete;
   Rank &operator=(const Rank &) = delete;
@@ -45,6 +47,7 @@ public:
   int32_t rank = 0, size = 1;
   heddle_rt_context *const context;
   const runtime::Tables &tables;
+  const std::string &numbers; ///< numbers.bin
 
 private:
   heddle_rt_status checkArenas();

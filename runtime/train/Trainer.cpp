@@ -347,13 +347,13 @@ std::string logLine(const StepResult &r) {
 
 heddle_rt_status trainRank(heddle_rt_context *context, const Job &job,
                            bool &common) {
-  Rank rank(context, job.tables);
+  Rank rank(context, job.tables, job.numbers);
   HEDDLE_RT_TRY(rank.create());
   return Trainer(rank, job, common).run();
 }
 
 heddle_rt_status recordRank(heddle_rt_context *context, const Job &job) {
-  Rank rank(context, job.tables);
+  Rank rank(context, job.tables, job.numbers);
   HEDDLE_RT_TRY(rank.create());
   HEDDLE_RT_TRY(rank.step());
   HEDDLE_RT_TRY(rank.synchronize());

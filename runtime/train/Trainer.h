@@ -16,6 +16,7 @@ namespace heddle::train {
 struct Job {
   Options options;
   runtime::Tables tables;
+  std::string numbers;              ///< numbers.bin
   const Data *data = nullptr;       ///< null while recording
   const Weights *weights = nullptr; ///< null: initial values
   int64_t steps = 1;

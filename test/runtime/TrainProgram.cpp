@@ -71,8 +71,8 @@ runtime::Tables heddle::test::bigramTables() {
   return t;
 }
 
-heddle_rt_status heddle_program_create(heddle_rt_context *context,
-                                       heddle_program **program) {
+heddle_rt_status heddle_program_create(heddle_rt_context *context, const void *,
+                                       int64_t, heddle_program **program) {
   auto *p = new heddle_program;
   *program = p;
   int32_t size = 0;

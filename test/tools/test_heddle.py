@@ -226,7 +226,8 @@ class CompileAndRun(HeddleTest):
         self.assertEqual(sorted(p.name for p in (self.out / "ir").iterdir()),
                          ["01-import.mlir", "02-autodiff.mlir", "03-sharding.mlir", "04-collectives.mlir",
                           "05-overlap.mlir", "06-lowering.mlir", "07-memory.mlir"])
-        for name in ("program/step.cpp", "program/kernels.h", "program/tables.bin", "train-host", "plan.json"):
+        for name in ("program/step.cpp", "program/kernels.h", "program/tables.bin", "program/numbers.bin",
+                     "train-host", "plan.json"):
             self.assertTrue((self.out / name).exists(), name)
         self.check_layout(json.loads((self.out / "layout.json").read_text()))
         data = self.write("data.txt", "".join(chr(i % 37) for i in range(500)))

@@ -80,6 +80,8 @@ std::optional<VerifyFailure> Side::build() {
   fs::create_directories(folder, error);
   if (auto ok = writeFile(folder / "tables.bin", program->text.tables); !ok)
     return fail(ok.error(), kBadInput);
+  if (auto ok = writeFile(folder / "numbers.bin", program->text.numbers); !ok)
+    return fail(ok.error(), kBadInput);
   if (auto ok = buildHost(program->text, folder / "train-host"); !ok)
     return fail(ok.error(), kInternal);
   return std::nullopt;

@@ -44,12 +44,16 @@ LogicalResult Built::build(ModuleOp module, std::string &message) {
     message = written.message();
     return failure();
   }
+  if (auto written = writeFile(numbers, text->numbers); !written) {
+    message = written.message();
+    return failure();
+  }
   return lowering::buildProgram(*text, options, program, message);
 }
 
 Answer Built::run(int steps, const std::vector<std::string> &arguments) const {
   std::string count = std::to_string(steps);
-  SmallVector<StringRef> words = {program, tables, count};
+  SmallVector<StringRef> words = {program, tables, numbers, count};
   words.append(arguments.begin(), arguments.end());
   std::optional<StringRef> redirects[] = {StringRef(""), StringRef(output),
                                           StringRef(output)};

@@ -35,7 +35,7 @@ class Built {
 public:
   Built(const Folder &folder, std::string name)
       : program(folder / name), tables(program + ".bin"),
-        output(program + ".out") {}
+        numbers(program + ".numbers"), output(program + ".out") {}
 
   /// Emits and compiles; a failure is in `message`.
   mlir::LogicalResult build(mlir::ModuleOp module, std::string &message);
@@ -43,7 +43,7 @@ public:
   Answer run(int steps, const std::vector<std::string> &arguments) const;
 
 private:
-  std::string program, tables, output;
+  std::string program, tables, numbers, output;
 };
 
 } // namespace heddle::mutate

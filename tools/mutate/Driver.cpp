@@ -4,11 +4,13 @@
 // queued one behind the other without waiting, so that what a step leaves
 // undone meets the next one. Ranks are threads.
 //
-//   PROGRAM TABLES STEPS write FILE       states after the steps, run eagerly
-//   PROGRAM TABLES STEPS compare FILE     1: some state differs by more than
+//   PROGRAM TABLES NUMBERS STEPS write FILE       states after the steps, run
+//   eagerly PROGRAM TABLES NUMBERS STEPS compare FILE     1: some state differs
+//   by more than
 //                                         rounding
-//   PROGRAM TABLES STEPS late FILE SEEDS  how many of the seeds differ in a bit
-//   PROGRAM TABLES STEPS check            1: the happens-before check complains
+//   PROGRAM TABLES NUMBERS STEPS late FILE SEEDS  how many of the seeds differ
+//   in a bit PROGRAM TABLES NUMBERS STEPS check            1: the
+//   happens-before check complains
 //
 // Exit code 0, 1 as said, 3: something else failed.
 //
@@ -123,19 +125,26 @@ heddle_rt_status readBlocks(Rank &rank, Blocks &blocks) {
   return HEDDLE_RT_OK;
 }
 
+/// tables.bin and numbers.bin.
+struct Files {
+  runtime::Tables tables;
+  std::string numbers;
+};
+
 struct Outcome {
   host::RunResult result;
   std::vector<float> values;  ///< of all ranks
   std::vector<size_t> blocks; ///< where each block ends in them
 };
 
-Outcome run(const runtime::Tables &tables, int64_t steps,
+Outcome run(const Files &files, int64_t steps,
             const heddle_rt_options &options) {
+  const runtime::Tables &tables = files.tables;
   std::vector<Blocks> ranks(static_cast<size_t>(tables.ranks()));
   Outcome outcome;
   outcome.result = host::runRanks(
       int(tables.ranks()), options, [&](heddle_rt_context *context) {
-        Rank rank(context, tables);
+        Rank rank(context, tables, files.numbers);
         TRY(rank.create());
         TRY(fillStates(rank, nullptr, /*testInit=*/true));
         TRY(enlargeParameters(rank));
@@ -185,25 +194,23 @@ int failed(const Outcome &outcome) {
       fmt::format("rank {}: {}", outcome.result.rank, outcome.result.message));
 }
 
-int check(const runtime::Tables &tables, int64_t steps,
-          heddle_rt_options options) {
+int check(const Files &files, int64_t steps, heddle_rt_options options) {
   options.mode = HEDDLE_RT_MODE_EAGER;
   options.checking = HEDDLE_RT_CHOICE_ON;
-  const Outcome outcome = run(tables, steps, options);
+  const Outcome outcome = run(files, steps, options);
   if (outcome.result)
     return 0;
   fmt::print("{}\n", outcome.result.message);
   return outcome.result.status == HEDDLE_RT_CHECK_FAILED ? 1 : 3;
 }
 
-int late(const runtime::Tables &tables, int64_t steps,
-         heddle_rt_options options, const std::vector<float> &expected,
-         int64_t seeds) {
+int late(const Files &files, int64_t steps, heddle_rt_options options,
+         const std::vector<float> &expected, int64_t seeds) {
   options.mode = HEDDLE_RT_MODE_LATE;
   int64_t different = 0;
   for (int64_t seed = 1; seed <= seeds; ++seed) {
     options.seed = uint64_t(seed);
-    const Outcome outcome = run(tables, steps, options);
+    const Outcome outcome = run(files, steps, options);
     if (!outcome.result)
       return failed(outcome);
     different += outcome.values.size() != expected.size() ||
@@ -217,19 +224,23 @@ int late(const runtime::Tables &tables, int64_t steps,
 } // namespace
 
 int main(int argc, char **argv) {
-  if (argc < 4)
-    return fail("usage: PROGRAM TABLES STEPS write|compare|late|check ...");
-  const std::string mode = argv[3], file = argc > 4 ? argv[4] : "";
-  const int64_t steps = std::atoll(argv[2]);
+  if (argc < 5)
+    return fail(
+        "usage: PROGRAM TABLES NUMBERS STEPS write|compare|late|check ...");
+  const std::string mode = argv[4], file = argc > 5 ? argv[5] : "";
+  const int64_t steps = std::atoll(argv[3]);
   Result<std::string> bytes = readFile(argv[1]);
   if (!bytes)
     return fail(bytes.message());
-  const runtime::Tables tables = runtime::decodeTables(*bytes);
+  Result<std::string> numbers = readFile(argv[2]);
+  if (!numbers)
+    return fail(numbers.message());
+  const Files files = {runtime::decodeTables(*bytes), *numbers};
   heddle_rt_options options = {};
   options.timeout_seconds = 60;
   options.checking = HEDDLE_RT_CHOICE_OFF;
   if (mode == "check")
-    return check(tables, steps, options);
+    return check(files, steps, options);
 
   std::vector<float> expected;
   if (mode != "write") {
@@ -240,10 +251,10 @@ int main(int argc, char **argv) {
     std::memcpy(expected.data(), kept->data(), kept->size());
   }
   if (mode == "late")
-    return late(tables, steps, options, expected,
-                argc > 5 ? std::atoll(argv[5]) : 1);
+    return late(files, steps, options, expected,
+                argc > 6 ? std::atoll(argv[6]) : 1);
   options.mode = HEDDLE_RT_MODE_EAGER;
-  const Outcome outcome = run(tables, steps, options);
+  const Outcome outcome = run(files, steps, options);
   if (!outcome.result)
     return failed(outcome);
   if (mode == "write") {

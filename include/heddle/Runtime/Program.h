@@ -20,11 +20,14 @@ typedef struct heddle_program
 /// Makes this rank's streams, events, communicators and arenas. Collective over
 /// all ranks of the context.
 ///
-/// \return HEDDLE_RT_INVALID_ARGUMENT if the context does not have the number
-/// of
-///         ranks that the program was compiled for; else the status of the
-///         runtime call that failed. `*program` is then NULL.
+/// \param numbers  [bytes], what numbers.bin has; read during the call.
+///
+/// \return HEDDLE_RT_INVALID_ARGUMENT if these are not the numbers of this
+///         program, or the context does not have the number of ranks that they
+///         are for; else the status of the runtime call that failed. `*program`
+///         is then NULL.
 heddle_rt_status heddle_program_create(heddle_rt_context *context,
+                                       const void *numbers, int64_t bytes,
                                        heddle_program **program);
 
 /// Queues one optimizer step: inputs, learning rate and step number are read

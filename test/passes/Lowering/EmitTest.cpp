@@ -10,6 +10,7 @@
 #include "llvm/Support/MemoryBuffer.h"
 #include "llvm/Support/Path.h"
 #include "llvm/Support/Program.h"
+#include "llvm/Support/raw_ostream.h"
 
 #include <gtest/gtest.h>
 
@@ -75,8 +76,16 @@ BuildOptions makeOptions(const Folder &folder) {
   return options;
 }
 
-int run(StringRef program, StringRef argument) {
-  return llvm::sys::ExecuteAndWait(program, {program, argument});
+/// Starts the program with its numbers.
+int run(StringRef program, StringRef argument, StringRef numbers) {
+  return llvm::sys::ExecuteAndWait(program, {program, argument, numbers});
+}
+
+std::string writeNumbers(const Folder &folder, const ProgramText &text) {
+  std::string path = folder / "numbers.bin";
+  std::error_code error;
+  llvm::raw_fd_ostream(path, error) << text.numbers;
+  return path;
 }
 
 /// Kernels that several tests compile.
@@ -96,19 +105,22 @@ TEST_P(EmittedProgram, EqualsPlainLoops) {
       buildProgram(*text, makeOptions(sharedCache()), folder / "mlp", message)))
       << message;
   std::string ranks = std::to_string(GetParam());
-  EXPECT_EQ(run(folder / "mlp", ranks), 0);
+  std::string numbers = writeNumbers(folder, *text);
+  EXPECT_EQ(run(folder / "mlp", ranks, numbers), 0);
   // Late, in random orders that the events allow, with the happens-before
   // check.
   setenv("HEDDLE_HOST_MODE", "late", 1);
   setenv("HEDDLE_RACES", "1", 1);
   for (const char *seed : {"1", "2", "3"}) {
     setenv("HEDDLE_SEED", seed, 1);
-    EXPECT_EQ(run(folder / "mlp", ranks), 0) << "seed " << seed;
+    EXPECT_EQ(run(folder / "mlp", ranks, numbers), 0) << "seed " << seed;
   }
   unsetenv("HEDDLE_HOST_MODE");
   unsetenv("HEDDLE_RACES");
   // A program for as many ranks refuses others.
-  EXPECT_NE(run(folder / "mlp", std::to_string(GetParam() + 1)), 0);
+  EXPECT_NE(run(folder / "mlp", std::to_string(GetParam() + 1), numbers), 0);
+  // Nor does it run without its numbers.
+  EXPECT_NE(run(folder / "mlp", ranks, folder / "mlp"), 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, EmittedProgram, testing::Values(1, 2));

@@ -1,7 +1,7 @@
 //===- MlpMain.cpp - Runs the program of Mlp.mlir.in beside plain loops ---===//
 //
-// Linked with an emitted program by EmitTest. Usage: RANKS; says what differs
-// and exits with 1.
+// Linked with an emitted program by EmitTest. Usage: RANKS NUMBERS; says what
+// differs and exits with 1.
 //
 //===----------------------------------------------------------------------===//
 
@@ -13,6 +13,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
+#include <iterator>
+#include <string>
 #include <vector>
 
 namespace {
@@ -112,12 +115,14 @@ bool check(const Model &model, const char *arena) {
   return ok;
 }
 
-heddle_rt_status runRank(const Model &model, heddle_rt_context *context) {
+heddle_rt_status runRank(const Model &model, const std::string &numbers,
+                         heddle_rt_context *context) {
   int32_t rank = 0, ranks = 0;
   if (heddle_rt_status status = heddle_rt_rank(context, &rank, &ranks))
     return status;
   heddle_program *program = nullptr;
-  if (heddle_rt_status status = heddle_program_create(context, &program))
+  if (heddle_rt_status status = heddle_program_create(
+          context, numbers.data(), int64_t(numbers.size()), &program))
     return status;
   void *arena = nullptr;
   int64_t bytes = 0;
@@ -139,11 +144,13 @@ heddle_rt_status runRank(const Model &model, heddle_rt_context *context) {
 
 int main(int argc, char **argv) {
   const int ranks = argc > 1 ? std::atoi(argv[1]) : 1;
+  std::ifstream file(argc > 2 ? argv[2] : "", std::ios::binary);
+  const std::string numbers(std::istreambuf_iterator<char>(file), {});
   const Model model;
   heddle_rt_options options = {};
   const auto result =
       heddle::host::runRanks(ranks, options, [&](heddle_rt_context *context) {
-        return runRank(model, context);
+        return runRank(model, numbers, context);
       });
   if (!result)
     std::fprintf(stderr, "rank %d: %s\n", result.rank, result.message.c_str());

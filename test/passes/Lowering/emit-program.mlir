@@ -3,22 +3,32 @@
 // RUN: heddle-translate --emit-program %s | FileCheck %s
 
 rt.program @small mesh [#rt.axis<"dp", 2>, #rt.axis<"tp", 4>] arenas [#rt.arena<"compute", 65536>, #rt.arena<"comm", 1024, comm>] streams [#rt.stream<"compute">, #rt.stream<"comm", high = true>] communicators [["tp"], ["dp"], ["dp", "tp"]] events ["ready", "reduced"] entry @step {
-  // CHECK: // Program small, one training step of each of 8 ranks (dp 2 x tp 4).
+  // CHECK: // Program small, one training step of each rank (dp x tp).
 
-  // In the order of their offsets, with reason and size.
-  // CHECK: // Arena compute (compute), 65536 bytes
-  // CHECK-NEXT: enum : int64_t {
-  // CHECK-NEXT: kModelLayersNWeight = 256, // model.layers.N.weight: parameter; 16x8xf32, + layer * 512
-  // CHECK-NEXT: kX = 4096, // x: input; 4x8xf32
-  // CHECK: // Arena comm (comm), 1024 bytes
-  // CHECK: kSum = 0, // sum: reduced over tp; 4x8xf32
+  // Names for all that is in numbers.bin, in the order in which they are met.
+  // CHECK: constexpr uint64_t kNumbersKey = 0x
+  // CHECK: enum : int32_t {
+  // CHECK-NEXT: kDpRanks, // ranks along dp
+  // CHECK-NEXT: kTpRanks, // ranks along tp
+  // CHECK-NEXT: kLayerBegin, // the first layer of a loop
+  // CHECK-NEXT: kLayerEnd, // behind the last layer of a loop
+  // CHECK-NEXT: kNumCounts
+  // CHECK: enum : int32_t {
+  // CHECK-NEXT: // Arena compute (compute)
+  // CHECK-NEXT: kComputeBytes = 0, // size of the arena
+  // CHECK-NEXT: kModelLayersNWeight = 2, // model.layers.N.weight: parameter; 16x8xf32, + layer * stride
+  // CHECK-NEXT: kX = 4, // x: input; 4x8xf32
+  // CHECK: // Arena comm (comm)
+  // CHECK-NEXT: kCommBytes = 1, // size of the arena
+  // CHECK-NEXT: kSum = 5, // sum: reduced over tp; 4x8xf32
 
   // CHECK: struct heddle_program {
   // CHECK-NEXT: heddle_rt_stream *compute, *comm;
   // CHECK-NEXT: heddle_rt_event *ready, *reduced;
   // CHECK-NEXT: heddle_rt_comm *tp, *dp, *dp_tp;
   // CHECK-NEXT: char *computeArena, *commArena;
-  // CHECK-NEXT: int64_t tp_place;
+  // CHECK-NEXT: int64_t tp_place; // this rank's place over tp
+  // CHECK-NEXT: int64_t n[kNumCounts], place[kNumPlaces];
 
   rt.kernel @add elementwise(in %a: full f32, in %b: full bf16, inout %c: full f32) {
     %0 = arith.addf %a, %b : f32
@@ -39,7 +49,8 @@ rt.program @small mesh [#rt.axis<"dp", 2>, #rt.axis<"tp", 4>] arenas [#rt.arena<
   // A C++ word as a name gets a mark.
   // CHECK: static heddle_rt_status block([[MU:.*]] heddle_program &p, float *x, float *do_, int64_t layer) {
   rt.func @block(%x: !rt.buf<4x8xf32>, %do: !rt.buf<4x8xf32>, %layer: index) {
-    // CHECK-NEXT: float *const weight = at<float>(p.computeArena, kModelLayersNWeight + layer * 512);
+    // CHECK-NEXT: float *const weight = at<float>(p.computeArena,
+    // CHECK-NEXT: p.place[kModelLayersNWeight] + layer * p.place[kModelLayersNWeight + 1]);
     %w = rt.buffer "model.layers.N.weight" because "parameter" arena "compute" at 256 + %layer * 512 : !rt.buf<16x8xf32>
     // CHECK: // linear, model.layers.N.up
     // CHECK-NEXT: TRY(gemm(p.compute, {.name = "up", .m = 4, .n = 8, .k = 8, .lda = 8, .ldb = 8, .ldc = 8, .transpose_b = 1,
@@ -56,7 +67,7 @@ rt.program @small mesh [#rt.axis<"dp", 2>, #rt.axis<"tp", 4>] arenas [#rt.arena<
     %r = rt.buffer "r" because "input" arena "compute" at 8448 : !rt.buf<4xf32>
     %table = rt.buffer "table" because "parameter" arena "compute" at 9216 : !rt.buf<5x8xf32>
     %tokens = rt.buffer "tokens" because "input" arena "compute" at 9472 : !rt.buf<4xi32>
-    // CHECK: for (int64_t layer = 3; layer-- > 1;) {
+    // CHECK: for (int64_t layer = p.n[kLayerEnd]; layer-- > p.n[kLayerBegin];) {
     // CHECK-NEXT: TRY(block(p, x, sum, layer));
     // CHECK-NEXT: }
     rt.for %layer = 1 to 3 reversed {
@@ -88,9 +99,14 @@ rt.program @small mesh [#rt.axis<"dp", 2>, #rt.axis<"tp", 4>] arenas [#rt.arena<
   }
 
   // Ranks count with tp fastest.
-  // CHECK: TRY(heddle_rt_comm_split(context, rank / 4 % 2, rank % 4, 4, "tp", &p.tp));
-  // CHECK: TRY(heddle_rt_comm_split(context, rank % 4, rank / 4 % 2, 2, "dp", &p.dp));
-  // CHECK: TRY(heddle_rt_comm_split(context, 0, (rank / 4 % 2) * 4 + rank % 4, 8, "dp,tp", &p.dp_tp));
+  // CHECK: const int64_t dpPlace = rank / p.n[kTpRanks] % p.n[kDpRanks];
+  // CHECK-NEXT: const int64_t tpPlace = rank % p.n[kTpRanks];
+  // CHECK-NEXT: numbers.readPlaces(0, p.place);
+  // CHECK: TRY(heddle_rt_comm_split(context, dpPlace, tpPlace, p.n[kTpRanks], "tp", &p.tp));
+  // CHECK-NEXT: TRY(heddle_rt_comm_split(context, tpPlace, dpPlace, p.n[kDpRanks], "dp", &p.dp));
+  // CHECK-NEXT: TRY(heddle_rt_comm_split(context, 0, dpPlace * p.n[kTpRanks] + tpPlace, p.n[kDpRanks] * p.n[kTpRanks], "dp,tp",
+  // CHECK-NEXT: &p.dp_tp));
+  // CHECK: TRY(heddle_rt_alloc(context, HEDDLE_RT_COMPUTE, p.place[kComputeBytes], "compute", &memory));
 
   // CHECK: struct Add {
   // CHECK-NEXT: HEDDLE_FN void operator()(float a, float b, float &c) const {
