@@ -14,20 +14,44 @@ std::int64_t heddle::attentionPairs(std::int64_t sequenceLength,
 
 static double real(std::int64_t value) { return static_cast<double>(value); }
 
-FlopCount heddle::stepFlops(const ModelConfig &model, const RankSizes &sizes) {
+FlopCount &FlopCount::operator+=(const FlopCount &other) {
+  products += other.products;
+  attention += other.attention;
+  return *this;
+}
+
+FlopCount FlopCount::operator*(std::int64_t times) const {
+  return {products * real(times), attention * real(times)};
+}
+
+FlopCount PartFlops::all() const {
+  FlopCount sum = forward;
+  sum += inputGrad;
+  return sum += weightGrad;
+}
+
+PartFlops heddle::layerFlops(const ModelConfig &model, const RankSizes &sizes) {
   const std::int64_t queries = sizes.g * sizes.r * sizes.k;
   const std::int64_t keys = sizes.g * sizes.k;
   const std::int64_t projections = model.gatedMlp ? 3 : 2; // of the MLP
   // Multiply-adds of one token: q and o; k and v; the MLP.
-  const std::int64_t perLayer =
-      sizes.d * (2 * queries + 2 * keys + projections * sizes.f);
   const std::int64_t perToken =
-      sizes.layers * perLayer + sizes.d * sizes.headRows;
-  FlopCount count;
-  count.products =
-      3 * 2 * real(perToken) * real(sizes.tokens()) * real(sizes.microBatches);
+      sizes.d * (2 * queries + 2 * keys + projections * sizes.f);
+  const double products = 2 * real(perToken) * real(sizes.tokens());
   const std::int64_t pairs = attentionPairs(sizes.s, model.slidingWindow);
-  count.attention = (2 + 5) * 2 * real(pairs * sizes.b) * real(queries) *
-                    real(sizes.layers) * real(sizes.microBatches);
-  return count;
+  const double pairing = 2 * real(pairs * sizes.b) * real(queries);
+  return {{products, 2 * pairing}, {products, 5 * pairing}, {products, 0}};
+}
+
+PartFlops heddle::headFlops(const RankSizes &sizes) {
+  const FlopCount each{
+      2 * real(sizes.d * sizes.headRows) * real(sizes.tokens()), 0};
+  return {each, each, each};
+}
+
+FlopCount heddle::stepFlops(const ModelConfig &model, const RankSizes &sizes) {
+  FlopCount count = layerFlops(model, sizes).all() * sizes.layers;
+  if (sizes.stages.hasHead)
+    count += headFlops(sizes).all();
+  return count * sizes.microBatches;
 }

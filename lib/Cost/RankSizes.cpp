@@ -1,6 +1,7 @@
 #include "heddle/Cost/RankSizes.h"
 
 #include "heddle/Plan/PlanLayout.h"
+#include "heddle/Schedule/Generate.h"
 #include "heddle/Support/Check.h"
 
 #include <fmt/format.h>
@@ -50,6 +51,19 @@ std::int64_t RankSizes::unitBytes(bool ofBackward) const {
   return bytes;
 }
 
+AxisList RankSizes::sentInParts() const {
+  AxisList axes;
+  for (const auto &[axis, size] : mesh)
+    if (size > 1 && axis != "pp" &&
+        std::find(data.begin(), data.end(), axis) == data.end() &&
+        std::find(sequence.begin(), sequence.end(), axis) == sequence.end())
+      axes.push_back(axis);
+  for (std::int64_t size : {s / ranks(sequence), b, d})
+    if (size % ranks(axes) == 0)
+      return axes;
+  return {};
+}
+
 bool RankSizes::valuesStayPartial() const {
   return !copies.empty() && d < kvHeads * k && d < b * length * ranks(data);
 }
@@ -68,8 +82,9 @@ namespace {
 /// Reads the plan's layouts, and holds them to the form that is known.
 class Reader {
 public:
-  Reader(const ModelConfig &model, const TrainSettings &train, const Plan &plan)
-      : model(model), train(train), plan(plan),
+  Reader(const ModelConfig &model, const TrainSettings &train, const Plan &plan,
+         std::int64_t place)
+      : model(model), train(train), plan(plan), place(place),
         padded(paddedSizes(plan, model)) {
     sizes.mesh = meshOfPlan(plan, model).axes;
   }
@@ -84,6 +99,8 @@ private:
   Result<void> checkForm();
   Result<void> checkAxes(const RankParameter &parameter);
   void setSizes();
+  Result<void> readStages();
+  void keepPlace();
 
   /// Axes of one factor in the first parameter of a segment that has it.
   AxisList axesOf(Segment segment, std::string_view argument,
@@ -92,6 +109,7 @@ private:
   const ModelConfig &model;
   const TrainSettings &train;
   const Plan &plan;
+  const std::int64_t place;
   const std::map<std::string, std::int64_t> padded;
   std::vector<std::map<std::string, AxisList>> splits; // of each parameter
   RankSizes sizes;
@@ -145,6 +163,13 @@ Result<void> Reader::readParameters() {
           parameter.axes.push_back(axis);
     sizes.parameters.push_back(std::move(parameter));
   }
+  for (const auto &[axis, size] : sizes.mesh)
+    if (std::any_of(sizes.parameters.begin(), sizes.parameters.end(),
+                    [&, &axis = axis](const RankParameter &parameter) {
+                      return std::count(parameter.axes.begin(),
+                                        parameter.axes.end(), axis) > 0;
+                    }))
+      sizes.split.push_back(axis);
   return {};
 }
 
@@ -232,7 +257,7 @@ void Reader::setSizes() {
   sizes.embedding = axesOf(Segment::Embedding, "embed", "v");
   sizes.head = axesOf(headOf, headName, "v");
 
-  sizes.layers = model.layers;
+  sizes.isTied = model.tiedEmbeddings;
   sizes.microBatches = plan.microBatches;
   sizes.b = plan.microBatch;
   sizes.length = train.sequenceLength;
@@ -295,7 +320,66 @@ Result<void> Reader::checkForm() {
   return {};
 }
 
+Result<void> Reader::readStages() {
+  Result<ScheduleTable> table = scheduleOfPlan(plan);
+  if (!table)
+    return table.error();
+  const Placement &placement = table->placement;
+  if (placement.ranks() != plan.axisSize("pp"))
+    return Error{fmt::format("stages of {} ranks of pp, mesh has pp = {}",
+                             placement.ranks(), plan.axisSize("pp"))};
+  if (placement.numPaths() > 1)
+    return Error{fmt::format("cost formulas know schedules of one copy of the "
+                             "model, found \"{}\" with {}",
+                             scheduleWord(plan.stages.schedule),
+                             placement.numPaths())};
+  RankStages &stages = sizes.stages;
+  stages = {plan.stages.schedule != PlanScheduleKind::None,
+            place,
+            false,
+            false,
+            {},
+            {}};
+  for (std::int64_t chunk = 0; chunk < placement.chunks(); ++chunk) {
+    const PlanRange &range = plan.stages.layers[place][chunk];
+    sizes.layers += range.last - range.first + 1;
+    const StageAt at = placement.at(place, chunk);
+    auto look = [&](std::int64_t stage, RankStages::Side &side, bool &isEnd) {
+      isEnd |= stage < 0 || stage == placement.stages();
+      if (stage < 0 || stage == placement.stages())
+        return;
+      ++side.chunks;
+      side.elsewhere += placement.placeOf({at.path, stage}).rank != place;
+    };
+    look(at.stage - 1, stages.previous, stages.hasEmbedding);
+    look(at.stage + 1, stages.next, stages.hasHead);
+  }
+  return {};
+}
+
+/// Drops what other places hold.
+void Reader::keepPlace() {
+  for (RankParameter &parameter : sizes.parameters)
+    if (parameter.family.segment == Segment::Block)
+      parameter.family.layers = sizes.layers;
+  const RankStages &stages = sizes.stages;
+  std::erase_if(sizes.parameters, [&](const RankParameter &parameter) {
+    switch (parameter.family.segment) {
+    case Segment::Embedding:
+      return !stages.hasEmbedding && !(stages.hasHead && sizes.isTied &&
+                                       parameter.family.argument == "embed");
+    case Segment::Block:
+      return sizes.layers == 0;
+    case Segment::Head:
+      return !stages.hasHead;
+    }
+    return false;
+  });
+}
+
 Result<RankSizes> Reader::read() {
+  if (Result<void> done = readStages(); !done)
+    return done.error();
   readStorage();
   if (Result<void> done = readParameters(); !done)
     return done.error();
@@ -304,19 +388,46 @@ Result<RankSizes> Reader::read() {
   setSizes();
   if (plan.overlapMemoryBytes) // as far as the memory goes
     for (bool ofBackward : {false, true})
-      sizes.storage.prefetch[ofBackward] =
-          std::min({plan.zero.prefetch, model.layers - 1,
-                    *plan.overlapMemoryBytes / sizes.unitBytes(ofBackward)});
+      sizes.storage.prefetch[ofBackward] = std::min(
+          {plan.zero.prefetch, std::max<std::int64_t>(sizes.layers - 1, 0),
+           *plan.overlapMemoryBytes / sizes.unitBytes(ofBackward)});
   if (Result<void> done = checkForm(); !done)
     return done.error();
+  keepPlace();
   return std::move(sizes);
+}
+
+/// The plan with all layers at one place: what stages must be is the schedule's
+/// matter, and whether a program can be made of them is not asked here.
+static Plan withoutStages(Plan plan, const ModelConfig &model) {
+  for (auto &[axis, size] : plan.mesh)
+    size = axis == "pp" ? 1 : size;
+  plan.stages = {};
+  plan.stages.layers = {{{0, model.layers - 1}}};
+  return plan;
 }
 
 Result<RankSizes> heddle::rankSizes(const ModelConfig &model,
                                     const TrainSettings &train,
-                                    const Plan &plan) {
-  if (Result<std::vector<PlanWarning>> checked = checkPlan(plan, model, train);
+                                    const Plan &plan, std::int64_t place) {
+  if (Result<std::vector<PlanWarning>> checked =
+          checkPlan(withoutStages(plan, model), model, train);
       !checked)
     return checked.error();
-  return Reader(model, train, plan).read();
+  HEDDLE_CHECK(place >= 0 && place < plan.axisSize("pp"), "place {} of pp = {}",
+               place, plan.axisSize("pp"));
+  return Reader(model, train, plan, place).read();
+}
+
+Result<std::vector<RankSizes>> heddle::placeSizes(const ModelConfig &model,
+                                                  const TrainSettings &train,
+                                                  const Plan &plan) {
+  std::vector<RankSizes> places;
+  for (std::int64_t place = 0; place < plan.axisSize("pp"); ++place) {
+    Result<RankSizes> sizes = rankSizes(model, train, plan, place);
+    if (!sizes)
+      return sizes.error();
+    places.push_back(std::move(*sizes));
+  }
+  return places;
 }

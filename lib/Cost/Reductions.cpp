@@ -190,12 +190,15 @@ void Finder::ofMicroBatches() {
     form.times = sizes.microBatches;
     add(unit, form);
   };
-  std::vector<const RankParameter *> head = of(Segment::Head);
-  if (!sizes.find(Segment::Head, "lm_head")) // the tied table's
-    head.push_back(sizes.find(Segment::Embedding, "embed"));
   addCall(of(Segment::Block), Segment::Block, sizes.layers);
-  addCall(head, Segment::Head, 1);
-  addCall(of(Segment::Embedding), Segment::Embedding, 1);
+  if (sizes.stages.hasHead) {
+    std::vector<const RankParameter *> head = of(Segment::Head);
+    if (sizes.isTied)
+      head.push_back(sizes.find(Segment::Embedding, "embed"));
+    addCall(head, Segment::Head, 1);
+  }
+  if (sizes.stages.hasEmbedding)
+    addCall(of(Segment::Embedding), Segment::Embedding, 1);
 }
 
 /// After the last micro-batch, or in it as soon as they are complete.

@@ -71,9 +71,8 @@ std::int64_t Storage::gathered(Segment segment, bool ofBackward) const {
   std::int64_t bytes = 0;
   for (const RankParameter &parameter : sizes.parameters) {
     const ParameterFamily &family = parameter.family;
-    const bool isTied = segment == Segment::Head &&
-                        family.argument == "embed" &&
-                        !sizes.find(Segment::Head, "lm_head");
+    const bool isTied =
+        segment == Segment::Head && sizes.isTied && family.argument == "embed";
     if (family.segment != segment && !isTied)
       continue;
     if (ofBackward && !parameter.isReadByBackward())

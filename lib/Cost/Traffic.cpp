@@ -37,13 +37,16 @@ class List {
 public:
   List(const RankSizes &sizes, Messages messages)
       : sizes(sizes), messages(messages),
-        blocks(sizes.layers * sizes.microBatches) {}
+        blocks(sizes.layers * sizes.microBatches),
+        places(sizes.ranks({"pp"}) > 1 ? AxisList{"pp"} : AxisList{}) {}
 
   std::vector<StepCollective> build() {
     add("count of labels", sizes.data, 1, 1, kWide);
     forward();
-    head();
+    if (sizes.stages.hasHead)
+      head();
     backward();
+    add("loss, of the last stage", places, 1, 1, kFloat);
     add("loss", sizes.data, 1, 1, kFloat);
     const std::size_t first = list.size();
     gradients();
@@ -51,6 +54,7 @@ public:
     for (std::size_t i = first; i < list.size(); ++i)
       list[i].isOfStates = true;
     add("gradient norm", normAxes(), 1, 1, kWide);
+    add("gradient norm, of all stages", places, 1, 1, kWide);
     return std::move(list);
   }
 
@@ -60,12 +64,26 @@ private:
            CollectiveKind kind = CollectiveKind::AllReduce) {
     if (axes.empty())
       return;
-    const double each =
-        (kind == CollectiveKind::AllReduce ? allReduceBytes
-                                           : gatherOrScatterBytes)(
-            static_cast<double>(elements * elementBytes), sizes.ranks(axes));
+    const double whole = static_cast<double>(elements * elementBytes);
+    const std::int64_t ranks = sizes.ranks(axes);
+    const double each = kind == CollectiveKind::Send ? whole
+                        : kind == CollectiveKind::AllReduce
+                            ? allReduceBytes(whole, ranks)
+                            : gatherOrScatterBytes(whole, ranks);
     list.push_back({kind, cause, axes, calls, elements, elementBytes,
                     each * static_cast<double>(calls)});
+  }
+  /// What goes from a stage to one beside it: sent where that is elsewhere, put
+  /// together of its parts where it comes from \p from, wherever that is.
+  void pass(const char *what, const RankStages::Side &to,
+            const RankStages::Side &from) {
+    const std::int64_t m = sizes.microBatches;
+    if (from.chunks > 0)
+      add(fmt::format("{}, received in parts", what), sizes.sentInParts(),
+          from.chunks * m, hiddenElements(), kFloat, CollectiveKind::AllGather);
+    if (to.elsewhere > 0)
+      add(fmt::format("{}, to a stage elsewhere", what), places,
+          to.elsewhere * m, sizes.sentElements(), kFloat, CollectiveKind::Send);
   }
   /// A sum of \p axes of what flows between blocks: whole, or each its part.
   void sum(const std::string &cause, const AxisList &axes, std::int64_t calls) {
@@ -94,6 +112,7 @@ private:
   const RankSizes &sizes;
   const Messages messages;
   const std::int64_t blocks; ///< calls of a block in one step
+  const AxisList places;     ///< over which stages lie; none where one has all
   std::vector<StepCollective> list;
 };
 
@@ -101,7 +120,9 @@ private:
 
 void List::forward() {
   // A rank has rows of the table for some of the tokens, zeros for the others.
-  sum("embedding", sizes.embedding, sizes.microBatches);
+  if (sizes.stages.hasEmbedding)
+    sum("embedding", sizes.embedding, sizes.microBatches);
+  pass("activation", sizes.stages.next, sizes.stages.previous);
   gather("attention input", blocks);
   sum("attention output", sizes.heads, blocks);
   gather("MLP input", blocks);
@@ -118,6 +139,7 @@ void List::head() {
 }
 
 void List::backward() {
+  pass("gradient", sizes.stages.previous, sizes.stages.next);
   gather("gradient of MLP output", blocks);
   if (!sizes.savesGathered[1])
     gather("MLP input, again", blocks);
@@ -134,7 +156,8 @@ void List::backward() {
   if (!sizes.savesGathered[0])
     gather("attention input, again", blocks);
   sum("gradient of attention input", sizes.heads, blocks);
-  gather("gradient of embedding", sizes.microBatches);
+  if (sizes.stages.hasEmbedding)
+    gather("gradient of embedding", sizes.microBatches);
 }
 
 /// "gradients of block: wd to g1".
@@ -149,6 +172,10 @@ static std::string causeOf(const detail::Bucket &bucket) {
 void List::gradients() {
   for (const detail::Bucket &bucket : detail::gradientBuckets(sizes))
     gradients(bucket);
+  if (sizes.isTied && sizes.stages.hasEmbedding != sizes.stages.hasHead)
+    add("gradient of the tied table, to its other place", places, 1,
+        detail::sumElements(sizes, *sizes.find(Segment::Embedding, "embed")),
+        kFloat, CollectiveKind::Send);
 }
 
 void List::gradients(const detail::Bucket &bucket) {
@@ -187,11 +214,12 @@ void List::parameters() {
     const ParameterFamily &family = parameter.family;
     const std::string &name = family.argument;
     const bool isBlock = family.segment == Segment::Block;
-    // A tied table is read by the head too.
     std::int64_t reads = sizes.microBatches;
     if (parameter.isReadByBackward())
       reads *= 2;
-    if (name == "embed" && !sizes.find(Segment::Head, "lm_head"))
+    // A tied table is read by the head too, which may be at another place.
+    if (name == "embed" && sizes.isTied && sizes.stages.hasEmbedding &&
+        sizes.stages.hasHead)
       reads += sizes.microBatches;
     const bool isRead =
         storage.parametersInRuns() && storage.gather == PlanGather::EveryPass;
@@ -221,11 +249,7 @@ AxisList List::normAxes() const {
   };
   AxisList axes;
   for (const auto &[axis, size] : sizes.mesh)
-    if (has(sizes.storage.shards, axis) ||
-        std::any_of(sizes.parameters.begin(), sizes.parameters.end(),
-                    [&, &axis = axis](const RankParameter &parameter) {
-                      return has(parameter.axes, axis);
-                    }))
+    if (has(sizes.storage.shards, axis) || has(sizes.split, axis))
       axes.push_back(axis);
   return axes;
 }

@@ -17,6 +17,8 @@ struct FlopCount {
   double products = 0;  ///< projections, MLP, logits
   double attention = 0; ///< scores and their products with values
   double total() const { return products + attention; }
+  FlopCount &operator+=(const FlopCount &other);
+  FlopCount operator*(std::int64_t times) const;
 };
 
 /// Pairs of a query and a key that it sees: causal, the query itself included,
@@ -25,12 +27,21 @@ struct FlopCount {
 std::int64_t attentionPairs(std::int64_t sequenceLength,
                             std::optional<std::int64_t> window);
 
-/// Forward and backward of one optimizer step on one rank.
+/// What one micro-batch takes in one part of the model: forward, the gradient
+/// of its input, those of its weights.
 ///
 /// A product of n x k and k x m matrices is 2nkm; backward has two of that size
 /// for each forward one (gradients of both sides). Attention has 2 products
 /// over its pairs forward and 5 backward (the scores again; gradients of
 /// values, probabilities, queries and keys).
+struct PartFlops {
+  FlopCount forward, inputGrad, weightGrad;
+  FlopCount all() const;
+};
+PartFlops layerFlops(const ModelConfig &model, const RankSizes &sizes);
+PartFlops headFlops(const RankSizes &sizes);
+
+/// Forward and backward of one optimizer step on one rank.
 FlopCount stepFlops(const ModelConfig &model, const RankSizes &sizes);
 
 } // namespace heddle

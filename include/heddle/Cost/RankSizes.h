@@ -52,10 +52,24 @@ struct RankStorage {
   bool parametersInRuns() const { return stage >= 3 && !shards.empty(); }
 };
 
+/// What a place over pp holds of the chain of stages. Without stages: all.
+struct RankStages {
+  bool areCut = false;    ///< whether slots of a schedule run
+  std::int64_t place = 0; ///< over pp
+  bool hasEmbedding = true, hasHead = true;
+  /// Chunks on one side of which the chain goes on, and of these those where it
+  /// does at another place.
+  struct Side {
+    std::int64_t chunks = 0, elsewhere = 0;
+  };
+  Side next, previous;
+};
+
 /// One rank's share. Sizes are what is computed with: true sizes rounded up to
 /// what the plan pads them to, divided by the axes that split them.
 struct RankSizes {
-  std::int64_t layers = 0, microBatches = 0;
+  std::int64_t layers = 0; ///< that the rank's place over pp holds
+  std::int64_t microBatches = 0;
   std::int64_t b = 0;       ///< sequences of one micro-batch
   std::int64_t s = 0;       ///< tokens of a sequence
   std::int64_t d = 0;       ///< hidden
@@ -74,13 +88,18 @@ struct RankSizes {
   AxisList ffn;       ///< that split f
   AxisList embedding; ///< that split the rows of the embedding's table
   AxisList head;      ///< that split the logits
+  AxisList split;     ///< that split any parameter, in mesh order
 
   /// Whether backward finds a block's normed inputs (n1, n2) as its products
   /// read them; else it has parts along `sequence` and gathers them again.
   bool savesGathered[2] = {true, true};
 
+  RankStages stages;
+  /// Whether the head reads the embedding's table.
+  bool isTied = false;
   RankStorage storage;
-  std::vector<RankParameter> parameters; ///< as `parameters(model)` has them
+  /// As `parameters(model)` has them, those of the place.
+  std::vector<RankParameter> parameters;
   std::vector<std::pair<std::string, std::int64_t>> mesh;
 
   std::int64_t tokens() const { return b * s; } ///< of one micro-batch
@@ -91,6 +110,14 @@ struct RankSizes {
   /// projection, in whole sizes) is smaller than itself. Keys' gradient is
   /// rotated in between.
   bool valuesStayPartial() const;
+  /// Axes along which all ranks have what goes from one stage to the next, so
+  /// that each sends a part, and the next stage gathers them. None where no
+  /// dimension divides.
+  AxisList sentInParts() const;
+  /// Elements that a rank sends from one stage to the next, or back.
+  std::int64_t sentElements() const {
+    return edgeTokens() * d / ranks(sentInParts());
+  }
   /// Whether any axis splits KV heads.
   bool splitsKvHeads() const { return heads.size() > copies.size(); }
   /// Ranks along a list of axes.
@@ -110,9 +137,17 @@ struct RankSizes {
 /// ffn, vocabulary); sequences are dealt out over dp; every parameter and saved
 /// value is whole along the other factors. Where all of these parts are split
 /// over tp, sequences may be cut over tp between blocks, and n1, n2 be saved
-/// gathered. An error names the first parameter or rule of another form.
+/// gathered. An error names the first parameter or rule of another form. With
+/// stages: of the ranks at \p place over pp; schedules with two copies of the
+/// model are refused.
 Result<RankSizes> rankSizes(const ModelConfig &model,
-                            const TrainSettings &train, const Plan &plan);
+                            const TrainSettings &train, const Plan &plan,
+                            std::int64_t place = 0);
+
+/// The same at each place over pp.
+Result<std::vector<RankSizes>> placeSizes(const ModelConfig &model,
+                                          const TrainSettings &train,
+                                          const Plan &plan);
 
 } // namespace heddle
 

@@ -19,7 +19,8 @@ double allReduceBytes(double bytes, std::int64_t ranks);
 /// them and keep one part: (n-1) / n of them.
 double gatherOrScatterBytes(double bytes, std::int64_t ranks);
 
-enum class CollectiveKind { AllReduce, AllGather, ReduceScatter };
+/// A send is one to one, and its receive is not counted.
+enum class CollectiveKind { AllReduce, AllGather, ReduceScatter, Send };
 
 /// Collectives of one cause and size.
 struct StepCollective {
@@ -46,7 +47,8 @@ struct StepCollective {
 /// is left of them in buckets.
 enum class Messages { Gradients, Buckets };
 
-/// Collectives of one optimizer step, function by function.
+/// Collectives of one optimizer step, function by function, and what goes to
+/// stages at other places.
 std::vector<StepCollective>
 stepCollectives(const RankSizes &sizes, Messages messages = Messages::Buckets);
 

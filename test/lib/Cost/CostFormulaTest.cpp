@@ -1,4 +1,4 @@
-#include "test/TestPlan.h"
+#include "SmallLlama.h"
 
 #include "heddle/Cost/Flops.h"
 #include "heddle/Cost/LiveMemory.h"
@@ -12,32 +12,12 @@
 
 using namespace heddle;
 using test::planOf;
+using test::settings;
+using test::smallLlama;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
 namespace {
-
-/// One layer; d 8, 2 KV heads with 2 query heads each of size 2, f 12, v 16.
-ModelConfig smallLlama() {
-  ModelConfig model;
-  model.hidden = 8;
-  model.layers = 1;
-  model.kvHeads = 2;
-  model.queryHeadsPerKvHead = 2;
-  model.headSize = 2;
-  model.ffn = 12;
-  model.vocabulary = 16;
-  model.maxPositions = 64;
-  return model;
-}
-
-TrainSettings settings(std::int64_t sequenceLength, std::int64_t globalBatch) {
-  TrainSettings train;
-  train.sequenceLength = sequenceLength;
-  train.globalBatch = globalBatch;
-  train.optimizer.kind = OptimizerKind::Sgd;
-  return train;
-}
 
 /// dp 2, tp 2: 3 micro-batches of one sequence of 4 tokens on each rank.
 RankSizes sizesOfSmall() {

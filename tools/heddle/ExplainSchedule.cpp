@@ -1,0 +1,86 @@
+#include "tools/heddle/ExplainSchedule.h"
+
+#include "heddle/Cost/StageTimes.h"
+#include "heddle/Schedule/Generate.h"
+#include "heddle/Schedule/SavedSets.h"
+#include "heddle/Schedule/Timeline.h"
+
+using namespace heddle;
+using namespace heddle::tool;
+using json = nlohmann::ordered_json;
+
+/// Operations a second: the device's peak, where there is one.
+static double rateOf(const Inputs &inputs, std::string &text) {
+  constexpr double kTera = 1e12;
+  const std::string &format = inputs.plan->precision.compute;
+  if (inputs.cluster && inputs.cluster->device.peak(format) > 0) {
+    const double peak = inputs.cluster->device.peak(format);
+    text = fmt::format("{:.4g} TFLOP/s ({} peak of {})", peak / kTera, format,
+                       inputs.cluster->device.name);
+    return peak;
+  }
+  text = "1000 TFLOP/s";
+  return 1000 * kTera;
+}
+
+Result<std::optional<ScheduleFacts>> tool::findSchedule(const Inputs &inputs) {
+  const Plan &plan = *inputs.plan;
+  if (plan.stages.schedule == PlanScheduleKind::None)
+    return std::optional<ScheduleFacts>();
+  Result<ScheduleTable> table = scheduleOfPlan(plan);
+  if (!table)
+    return table.error();
+  ScheduleFacts facts{
+      *table, simulateSchedule(*table, ScheduleTimes::equal(table->placement)),
+      std::nullopt, "", assignSavedSets(*table).inFlight};
+  const double rate = rateOf(inputs, facts.rate);
+  if (Result<std::vector<RankSizes>> places =
+          placeSizes(inputs.model, *inputs.train, plan))
+    facts.byFlops =
+        simulateSchedule(*table, timesOfFlops(inputs.model, plan, *places,
+                                              table->placement, rate));
+  return std::optional(std::move(facts));
+}
+
+static json timingJson(const ScheduleTiming &timing) {
+  const StageBubbles bubbles = bubblesOf(timing);
+  json ranks = json::array();
+  for (const RankTiming &rank : timing.ranks)
+    ranks.push_back({{"busy_s", rank.busy},
+                     {"from_s", rank.span.start},
+                     {"to_s", rank.span.end}});
+  return {{"makespan_s", timing.makespan},
+          {"bubble_where_a_step_ends_together", bubbles.joined},
+          {"bubble_where_steps_run_on", bubbles.running},
+          {"places", ranks}};
+}
+
+json tool::scheduleJson(const ScheduleFacts &facts) {
+  return {{"rows", writeRows(facts.table)},
+          {"in_flight", facts.inFlight},
+          {"equal", timingJson(facts.equal)},
+          {"by_flops", facts.byFlops ? timingJson(*facts.byFlops) : json()},
+          {"rate", facts.rate}};
+}
+
+static void printBubbles(const char *times, const ScheduleTiming &timing) {
+  const StageBubbles bubbles = bubblesOf(timing);
+  fmt::print("  {:34} {:>18.1f} % {:>18.1f} %\n", times, 100 * bubbles.joined,
+             100 * bubbles.running);
+}
+
+void tool::printSchedule(const ScheduleFacts &facts) {
+  fmt::print("\nslots of the ranks of pp, F, B and W one second each\n{}",
+             drawSchedule(facts.table, facts.equal));
+  if (facts.byFlops)
+    fmt::print("\nthe same, each as long as its FLOPs take at {}\n{}",
+               facts.rate, drawSchedule(facts.table, *facts.byFlops));
+  fmt::print("\nidle time over work: where all places end a step together (the "
+             "norm of all gradients is waited for), and where each goes on "
+             "with the next step\n");
+  fmt::print("  {:34} {:>20} {:>20}\n", "times of slots", "together",
+             "going on");
+  printBubbles("equal", facts.equal);
+  if (facts.byFlops)
+    printBubbles("by FLOPs", *facts.byFlops);
+}
