@@ -36,6 +36,17 @@ LogicalResult StepLowering::lowerBucket(dist::BucketOp bucket) {
   return success();
 }
 
+/// "9 gradients: bd_gradient_sum to g1_gradient_sum", of those that are reduced
+/// as one, in their order.
+static std::string labelOfAll(ArrayRef<Operation *> ops) {
+  StringRef first = getName(ops.front()->getResult(0)),
+            last = getName(ops.back()->getResult(0));
+  if (ops.size() == 1 || first.empty() || last.empty())
+    return labelOf(ops.front());
+  return (llvm::Twine(ops.size()) + " gradients: " + first + " to " + last)
+      .str();
+}
+
 LogicalResult StepLowering::lowerTogether(ArrayRef<Operation *> ops) {
   for (Operation *op : ops) {
     if (auto reduce = dyn_cast<dist::AllReduceOp>(op);
@@ -52,7 +63,7 @@ LogicalResult StepLowering::lowerTogether(ArrayRef<Operation *> ops) {
   if (Value whole = wholeBucket(ops)) {
     auto first = cast<dist::AllReduceOp>(ops.front());
     program.communicators.insert(first.getAxes());
-    rt::AllReduceOp::create(builder(), first.getLoc(), labelOf(first),
+    rt::AllReduceOp::create(builder(), first.getLoc(), labelOfAll(ops),
                             rt::Reduction::sum, whole, whole, first.getAxes(),
                             lowering.stream);
     return success();

@@ -128,6 +128,10 @@ struct LowerToRtPass : impl::LowerToRtPassBase<LowerToRtPass> {
     auto mesh = module->getAttrOfType<dist::MeshAttr>(dist::kMeshName);
     if (!step || !mesh)
       return module.emitError() << "needs a function @step and dist.mesh";
+    for (auto function : module.getOps<func::FuncOp>())
+      if (function.isExternal())
+        return function.emitError()
+               << "has no body, so there is nothing to lower";
     Program program(module);
     mergeResults(module, program.symbols);
     mergeCarried(module);
