@@ -97,6 +97,14 @@ private:
         CollectiveKind::AllGather);
   }
 
+  /// The same in backward for the gradient of a weight: with overlap beside
+  /// the product in front of it, the gradient of the input.
+  void gatherAgain(const std::string &cause) {
+    gather(cause, blocks);
+    if (sizes.storage.overlaps && !sizes.sequence.empty())
+      list.back().hiddenCalls = list.back().calls;
+  }
+
   void forward();
   void head();
   void backward();
@@ -142,7 +150,7 @@ void List::backward() {
   pass("gradient", sizes.stages.previous, sizes.stages.next);
   gather("gradient of MLP output", blocks);
   if (!sizes.savesGathered[1])
-    gather("MLP input, again", blocks);
+    gatherAgain("MLP input, again");
   sum("gradient of MLP input", sizes.ffn, blocks);
   gather("gradient of attention output", blocks);
   // Each rank has the gradient of its query heads only.
@@ -154,7 +162,7 @@ void List::backward() {
     add("values' part of attention input's gradient", sizes.copies, blocks,
         hiddenElements());
   if (!sizes.savesGathered[0])
-    gather("attention input, again", blocks);
+    gatherAgain("attention input, again");
   sum("gradient of attention input", sizes.heads, blocks);
   if (sizes.stages.hasEmbedding)
     gather("gradient of embedding", sizes.microBatches);

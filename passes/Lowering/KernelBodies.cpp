@@ -202,14 +202,20 @@ dist::ShardAttr lowering::getColumnShard(Operation *op) {
   return dist::getShard(op, rule->factors[rule->operands[0].back()].name);
 }
 
+bool lowering::hasPaddedColumns(Operation *op) {
+  dist::ShardAttr shard = getColumnShard(op);
+  int64_t columns =
+      cast<RankedTensorType>(op->getOperand(0).getType()).getShape().back();
+  return shard && shard.getMesh().getGroupSize(shard.getAxes()) * columns >
+                      shard.getExtent();
+}
+
 /// Whether this column is one of the factor, not padding; null where all are.
 static Value insideFactor(Operation *op, BodyBuilder &body) {
-  dist::ShardAttr shard = getColumnShard(op);
-  if (!shard || shard.getMesh().getGroupSize(shard.getAxes()) * body.columns <=
-                    shard.getExtent())
+  if (!hasPaddedColumns(op))
     return {};
   return compare(body, arith::CmpIPredicate::slt, body.column,
-                 body.integer(shard.getExtent()));
+                 body.integer(getColumnShard(op).getExtent()));
 }
 
 static Scalar where(Value condition, Scalar a, double otherwise) {

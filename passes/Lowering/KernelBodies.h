@@ -29,6 +29,9 @@ std::optional<KernelForm> getKernelForm(mlir::Operation *op);
 /// The part of its columns' factor that `op` works on; null where that is the
 /// whole.
 dist::ShardAttr getColumnShard(mlir::Operation *op);
+/// Whether some rank's columns of an op are padding, so that it must know where
+/// its columns begin.
+bool hasPaddedColumns(mlir::Operation *op);
 
 class BlockLowering;
 

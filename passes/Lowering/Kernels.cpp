@@ -84,7 +84,7 @@ static std::optional<Space> spaceOf(ArrayRef<Operation *> ops) {
 static bool needsColumn(Operation *op) {
   using namespace transformer;
   return isa<PickOp, LossGradOp, DropoutOp>(op) ||
-         (isa<RowMaxOp, RowSumExpOp>(op) && getColumnShard(op));
+         (isa<RowMaxOp, RowSumExpOp>(op) && hasPaddedColumns(op));
 }
 
 bool lowering::canJoin(ArrayRef<Operation *> open, Operation *op) {

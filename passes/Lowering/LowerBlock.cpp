@@ -209,7 +209,11 @@ LogicalResult BlockLowering::lower(Operation *op) {
       return flush();
     return success();
   }
-  return failed(flush()) ? failure() : lowerOther(op);
+  if (failed(flush()))
+    return failure();
+  awaitOperands(op);
+  return beside.contains(op) ? lowerBeside(cast<dist::AllGatherOp>(op))
+                             : lowerOther(op);
 }
 
 LogicalResult BlockLowering::lowerOther(Operation *op) {

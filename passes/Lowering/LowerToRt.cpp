@@ -53,6 +53,13 @@ static void nameArguments(func::FuncOp function,
       add(getName(value));
 }
 
+/// Whether the plan lets communication run beside computing.
+static bool overlaps(ModuleOp module) {
+  auto given = module->getAttrOfType<DictionaryAttr>(dist::kOverlapName);
+  auto reductions = given ? given.getAs<BoolAttr>("reductions") : BoolAttr();
+  return reductions && reductions.getValue();
+}
+
 static LogicalResult lowerSegment(Program &program, Signature &signature) {
   func::FuncOp function = signature.function;
   Operation *end = function.getBody().front().getTerminator();
@@ -87,6 +94,8 @@ static LogicalResult lowerSegment(Program &program, Signature &signature) {
     else
       lowering.bind(value, body.getArgument(signature.results[i]));
   }
+  if (overlaps(function->getParentOfType<ModuleOp>()))
+    lowering.gatherEarly(function.getBody().front());
   lowering.prepare(function.getBody().front());
   for (Operation &op : function.getBody().front().without_terminator())
     if (failed(lowering.lower(&op)))
@@ -101,6 +110,18 @@ static LogicalResult lowerSegment(Program &program, Signature &signature) {
 /// Larger than any arena: Memory writes the size that it needs.
 static constexpr int64_t kUnplacedBytes = int64_t(1) << 60;
 
+static ArrayAttr streamsOf(OpBuilder &builder, bool gathersBeside) {
+  SmallVector<Attribute> streams;
+  auto add = [&](StringRef name, bool high) {
+    streams.push_back(rt::StreamAttr::get(builder.getContext(), name, high));
+  };
+  add(kCompute, false);
+  add(kComm, true);
+  if (gathersBeside)
+    add(kGather, true);
+  return builder.getArrayAttr(streams);
+}
+
 static rt::ProgramOp makeProgram(ModuleOp module, dist::MeshAttr mesh) {
   MLIRContext *context = module.getContext();
   OpBuilder builder = OpBuilder::atBlockEnd(module.getBody());
@@ -111,12 +132,10 @@ static rt::ProgramOp makeProgram(ModuleOp module, dist::MeshAttr mesh) {
         rt::AxisAttr::get(context, cast<StringAttr>(name).getValue(), size));
   ArrayAttr arenas = builder.getArrayAttr({rt::ArenaAttr::get(
       context, kCompute, kUnplacedBytes, rt::MemoryClass::compute)});
-  ArrayAttr streams =
-      builder.getArrayAttr({rt::StreamAttr::get(context, kCompute, false),
-                            rt::StreamAttr::get(context, kComm, true)});
   return rt::ProgramOp::create(
       builder, module.getLoc(), "program", builder.getArrayAttr(axes), arenas,
-      streams, builder.getArrayAttr({}), builder.getArrayAttr({}), "step");
+      streamsOf(builder, /*gathersBeside=*/false), builder.getArrayAttr({}),
+      builder.getArrayAttr({}), "step");
 }
 
 namespace heddle {
@@ -160,6 +179,7 @@ struct LowerToRtPass : impl::LowerToRtPassBase<LowerToRtPass> {
       return failure();
     program.op.setCommunicatorsAttr(
         atProgram.getArrayAttr(program.communicators.getArrayRef()));
+    program.op.setStreamsAttr(streamsOf(atProgram, program.gathersBeside));
     program.op.setEventsAttr(
         atProgram.getArrayAttr(program.events.getArrayRef()));
     step.erase();

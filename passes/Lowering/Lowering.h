@@ -17,6 +17,9 @@ namespace heddle::lowering {
 /// gradients.
 inline constexpr llvm::StringLiteral kCompute = "compute";
 inline constexpr llvm::StringLiteral kComm = "comm";
+/// And of those that gather beside products: behind gradients on `comm` what
+/// the next product reads would wait for all of them.
+inline constexpr llvm::StringLiteral kGather = "gather";
 
 /// Attribute of an `rt.buffer`: what its bytes are for ("parameters",
 /// "gradients", "optimizer", "inputs", "outputs", "saved", "workspace",
@@ -32,6 +35,7 @@ struct Program {
   llvm::StringMap<std::string> kernels;
   llvm::StringMap<unsigned> kernelNames;
   llvm::SetVector<mlir::Attribute> communicators, events;
+  bool gathersBeside = false; ///< something is on the stream kGather
 
   explicit Program(mlir::ModuleOp module) : symbols(module) {}
 };
@@ -80,6 +84,9 @@ public:
   /// all-reduce in place, a stack of tensors) the place they go to, and lets
   /// products that are only added to each other add themselves.
   void prepare(mlir::Block &block);
+  /// Before that: gathers that can run beside the product in front of them are
+  /// put in front of it.
+  void gatherEarly(mlir::Block &block);
 
   /// The name, with a number behind it where it is taken.
   std::string uniqueName(llvm::StringRef name);
@@ -126,6 +133,10 @@ private:
   mlir::LogicalResult lowerStack(transformer::StackTensorsOp op);
   mlir::LogicalResult lowerZerosLike(transformer::ZerosLikeOp op);
   mlir::LogicalResult lowerCollective(mlir::Operation *op);
+  mlir::LogicalResult lowerBeside(dist::AllGatherOp op);
+  /// Waits for what is on its way to an op.
+  void awaitOperands(mlir::Operation *op);
+  std::string newEvent(mlir::Operation *op, llvm::StringRef what);
   mlir::LogicalResult lowerOther(mlir::Operation *op);
   /// Adds what was computed beside its sum to it, where the op itself could
   /// not.
@@ -145,7 +156,9 @@ private:
   llvm::DenseMap<mlir::Value, mlir::Value> places, sums;
   llvm::DenseSet<mlir::Value>
       inPlaceParts; // of stacked tensors, computed where they go
-  llvm::DenseSet<mlir::Operation *> doneByProducts; // additions
+  llvm::DenseSet<mlir::Operation *> doneByProducts;  // additions
+  llvm::DenseSet<mlir::Operation *> beside;          // gathers, of a product
+  llvm::DenseMap<mlir::Value, std::string> arriving; // what they make, by event
   llvm::SmallVector<mlir::Operation *> open; // ops of the kernel being gathered
   llvm::StringSet<> names; ///< of objects of memory and events
 };

@@ -161,7 +161,12 @@ void checkProgram(const ModelConfig &model, const TrainSettings &train,
       check(countInTensors(module), Messages::Gradients);
     if (phase != Phase::Memory)
       return;
-    check(countInRuntime(module), Messages::Buckets);
+    const Counted counted = countInRuntime(module);
+    check(counted, Messages::Buckets);
+    std::int64_t beside = 0;
+    for (const StepCollective &each : stepCollectives(sizes))
+      beside += each.isOfStates ? 0 : each.hiddenCalls;
+    EXPECT_EQ(beside, counted.gathersBeside);
     checkMemory(liveMemory(model, train, sizes), getMemoryReport(module));
   };
   EXPECT_TRUE(succeeded(compileUpTo(context, CompileInput{model, train, plan},

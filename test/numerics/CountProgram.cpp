@@ -132,8 +132,11 @@ private:
       add(reduce.getAxes(), reduce.getInput(), times, 2);
     if (auto scatter = mlir::dyn_cast<rt::ReduceScatterOp>(op))
       add(scatter.getAxes(), scatter.getInput(), times, 1);
-    if (auto gather = mlir::dyn_cast<rt::AllGatherOp>(op))
+    if (auto gather = mlir::dyn_cast<rt::AllGatherOp>(op)) {
       add(gather.getAxes(), gather.getOutput(), times, 1);
+      if (gather.getStream() == "gather")
+        counted.gathersBeside += static_cast<int64_t>(times);
+    }
   }
 
   void add(mlir::ArrayAttr axes, mlir::Value whole, double times,

@@ -15,6 +15,7 @@ namespace heddle {
 struct Counted {
   double products = 0, attention = 0;
   std::map<AxisList, AxisTraffic> traffic;
+  std::int64_t gathersBeside = 0; ///< calls on the stream for them, in rt
 };
 
 /// Counts in the per-rank program on tensors.
