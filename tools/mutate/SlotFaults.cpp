@@ -203,6 +203,53 @@ private:
       findAttention(attention);
     if (auto gradient = dyn_cast<rt::AttentionGradOp>(op))
       findAttention(gradient);
+    if (auto call = dyn_cast<rt::CallOp>(op))
+      for (OpOperand &operand : call->getOpOperands())
+        if (auto buffer = operand.get().getDefiningOp<rt::BufferOp>()) {
+          findSeed(call, operand, buffer);
+          findNumbers(call, operand, buffer);
+        }
+  }
+
+  /// A call that draws what another layer draws, or what stands outside of
+  /// layers.
+  void findSeed(rt::CallOp call, OpOperand &operand, rt::BufferOp buffer) {
+    if (buffer.getName() == "inputs.layer_dropout_seeds")
+      add("take another layer's seed", call, [&operand, buffer]() mutable {
+        OpBuilder builder(buffer);
+        auto other = cast<rt::BufferOp>(builder.clone(*buffer));
+        // Of the first two layers the one that it is not.
+        other.getIndicesMutable().assign(nextSlot(buffer.getIndices()[0], 2));
+        operand.set(other);
+      });
+    if (buffer.getName() != "inputs.dropout_seed")
+      return;
+    rt::BufferOp ofLayers;
+    program.walk([&](rt::BufferOp each) {
+      if (each.getName() == "inputs.layer_dropout_seeds")
+        ofLayers = each;
+    });
+    if (ofLayers)
+      add("take another layer's seed", call,
+          [call, &operand, ofLayers]() mutable {
+            OpBuilder builder(call);
+            auto first = cast<rt::BufferOp>(builder.clone(*ofLayers));
+            first.getIndicesMutable().assign(
+                arith::ConstantIndexOp::create(builder, call.getLoc(), 0));
+            operand.set(first);
+          });
+  }
+
+  void findNumbers(rt::CallOp call, OpOperand &operand, rt::BufferOp buffer) {
+    if (buffer.getName() != "inputs.token_numbers")
+      return;
+    for (Value other : call.getOperands())
+      if (auto its = other.getDefiningOp<rt::BufferOp>();
+          its && its != buffer && its.getType() == buffer.getType())
+        add(
+            "take other numbers for tokens'", call,
+            [&operand, other] { operand.set(other); }, false,
+            ": '" + its.getName().str() + "'");
   }
 
   template <class Op>
