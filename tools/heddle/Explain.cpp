@@ -2,11 +2,14 @@
 
 #include "tools/heddle/ExplainCost.h"
 #include "tools/heddle/ExplainProgram.h"
+#include "tools/heddle/ExplainSchedule.h"
 #include "tools/heddle/Inputs.h"
 #include "tools/heddle/Memory.h"
 
 #include "heddle/Model/Parameters.h"
 #include "heddle/Plan/PlanLayout.h"
+#include "heddle/Schedule/Timeline.h"
+#include "heddle/Support/Files.h"
 
 #include <fmt/ranges.h>
 
@@ -33,6 +36,10 @@ static cl::opt<std::string> planPath("plan", cl::value_desc("file"),
 static cl::opt<bool> showMemory("memory",
                                 cl::desc("memory of the plan, every buffer"),
                                 cl::sub(explain));
+static cl::opt<std::string>
+    timelinePath("timeline", cl::value_desc("file"),
+                 cl::desc("write when slots of the schedule run, for Perfetto"),
+                 cl::sub(explain));
 static cl::opt<bool> asJson("json", cl::desc("one JSON object on stdout"),
                             cl::sub(explain));
 
@@ -55,6 +62,7 @@ struct Explanation {
   std::int64_t sequences = 1, length = 0;
   std::optional<ProgramFacts> program;
   std::optional<json> cost;
+  std::optional<ScheduleFacts> schedule;
 };
 
 } // namespace
@@ -176,6 +184,8 @@ static void printJson(const Explanation &e) {
   answer["warnings"] = e.warnings;
   if (e.cost)
     answer["cost"] = *e.cost;
+  if (e.schedule)
+    answer["schedule"] = scheduleJson(*e.schedule);
   if (e.program && e.program->memory)
     answer["memory"] =
         memoryJson(*e.program->memory, *e.inputs.plan, e.inputs.cluster);
@@ -224,6 +234,8 @@ static void printText(const Explanation &e) {
   }
   if (e.program)
     printReshards(*e.program);
+  if (e.schedule)
+    printSchedule(*e.schedule);
   if (e.cost)
     printCost(*e.cost);
   if (e.program && e.program->memory)
@@ -246,6 +258,10 @@ static Result<void> explainPlan(Explanation &e) {
   if (isTrained)
     e.warnings = *warnings;
   e.cost = costJson(inputs.model, *inputs.train, *inputs.plan);
+  Result<std::optional<ScheduleFacts>> schedule = findSchedule(inputs);
+  if (!schedule)
+    return schedule.error();
+  e.schedule = std::move(*schedule);
   Result<ProgramFacts> program = findProgram(inputs, isTrained);
   if (!program)
     return program.error();
@@ -254,6 +270,22 @@ static Result<void> explainPlan(Explanation &e) {
     if (auto misfit = describeMisfit(*e.program->memory, *inputs.cluster))
       e.warnings.push_back(*misfit);
   return {};
+}
+
+static Result<void> writeTimelineOf(const Explanation &e) {
+  if (timelinePath.empty())
+    return {};
+  if (!e.schedule)
+    return Error{"--timeline wants a --plan with a schedule of stages: without "
+                 "one there are no slots"};
+  Result<AtomicFile> file = AtomicFile::create(timelinePath.getValue());
+  if (!file)
+    return file.error();
+  if (Result<void> done =
+          file->append(writeTimeline(e.schedule->table, e.schedule->timing()));
+      !done)
+    return done;
+  return file->commit();
 }
 
 static int runExplain() {
@@ -267,6 +299,8 @@ static int runExplain() {
   if (e.inputs.plan)
     if (Result<void> done = explainPlan(e); !done)
       return refuse(done.error(), kAnswerIsNo);
+  if (Result<void> done = writeTimelineOf(e); !done)
+    return refuse(done.error());
   for (const std::string &warning : e.warnings)
     warn(warning);
   asJson ? printJson(e) : printText(e);

@@ -24,6 +24,8 @@ static const char *kindName(CollectiveKind kind) {
     return "all_gather";
   case CollectiveKind::ReduceScatter:
     return "reduce_scatter";
+  case CollectiveKind::Send:
+    return "send";
   }
   return "";
 }
@@ -108,14 +110,12 @@ static json hiddenJson(const std::vector<StepCollective> &collectives) {
           {"share", all > 0 ? hidden / all : 0}};
 }
 
-json tool::costJson(const ModelConfig &model, const TrainSettings &train,
-                    const Plan &plan) {
-  Result<RankSizes> sizes = rankSizes(model, train, plan);
-  if (!sizes)
-    return {{"computed", false}, {"reason", sizes.message()}};
-  FlopCount flops = stepFlops(model, *sizes);
-  const LiveMemory memory = liveMemory(model, train, *sizes);
-  const std::vector<StepCollective> list = stepCollectives(*sizes);
+/// The figures of a rank.
+static json rankJson(const ModelConfig &model, const TrainSettings &train,
+                     const Plan &plan, const RankSizes &sizes) {
+  FlopCount flops = stepFlops(model, sizes);
+  const LiveMemory memory = liveMemory(model, train, sizes);
+  const std::vector<StepCollective> list = stepCollectives(sizes);
   json collectives = json::array();
   for (const StepCollective &each : list)
     collectives.push_back({{"cause", each.cause},
@@ -131,10 +131,41 @@ json tool::costJson(const ModelConfig &model, const TrainSettings &train,
           {"states", statesJson(memory)},
           {"volumes", volumesJson(list)},
           {"hidden", hiddenJson(list)},
-          {"tokens_times_hidden", sizes->tokens() * sizes->d},
-          {"saved_per_layer", savedJson(model, train, plan, *sizes)},
-          {"dropout_masks", masksJson(model, *sizes)},
+          {"tokens_times_hidden", sizes.tokens() * sizes.d},
+          {"saved_per_layer", savedJson(model, train, plan, sizes)},
+          {"dropout_masks", masksJson(model, sizes)},
           {"collectives", collectives}};
+}
+
+/// Of the whole model, what a place over pp holds.
+static json holdsJson(const Plan &plan, const RankSizes &sizes) {
+  json layers = json::array();
+  for (const PlanRange &range : plan.stages.layers[sizes.stages.place])
+    layers.push_back(range.text());
+  std::int64_t parameters = 0;
+  for (const RankParameter &parameter : sizes.parameters)
+    parameters += parameter.family.totalElements();
+  return {{"place", sizes.stages.place},
+          {"layers", layers},
+          {"number_of_layers", sizes.layers},
+          {"embedding", sizes.stages.hasEmbedding},
+          {"head", sizes.stages.hasHead},
+          {"parameters", parameters}};
+}
+
+json tool::costJson(const ModelConfig &model, const TrainSettings &train,
+                    const Plan &plan) {
+  Result<std::vector<RankSizes>> places = placeSizes(model, train, plan);
+  if (!places)
+    return {{"computed", false}, {"reason", places.message()}};
+  if (!places->front().stages.areCut)
+    return rankJson(model, train, plan, places->front());
+  json list = json::array();
+  for (const RankSizes &sizes : *places) {
+    list.push_back(holdsJson(plan, sizes));
+    list.back().update(rankJson(model, train, plan, sizes));
+  }
+  return {{"computed", true}, {"places", list}};
 }
 
 static void printSaved(const json &cost) {
@@ -204,10 +235,48 @@ static void printVolumes(const json &cost) {
              100 * hidden["share"].get<double>());
 }
 
+/// A line for each place over pp, then the details of the fullest.
+static void printPlaces(const json &places) {
+  fmt::print("\nplaces over pp: what a rank of each has and does in a step\n");
+  fmt::print("  {:>5} {:>6} {:4} {:>16} {:>12} {:>12} {:>14}  {}\n", "place",
+             "layers", "ends", "parameters", "states", "FLOPs",
+             "sent to others", "sent within");
+  const json *fullest = &places.front();
+  for (const json &place : places) {
+    const json &states = place["states"];
+    double within = 0, others = 0;
+    for (const json &each : place["collectives"])
+      (each["kind"] == "send" ? others : within) += each["bytes"].get<double>();
+    fmt::print("  {:>5} {:>6} {:4} {:>16} {:>12} {:>12.4g} {:>14}  {}\n",
+               place["place"].get<std::int64_t>(),
+               place["number_of_layers"].get<std::int64_t>(),
+               fmt::format("{}{}", place["embedding"] ? "E" : "",
+                           place["head"] ? "H" : ""),
+               place["parameters"].get<std::int64_t>(),
+               describeBytes(states["parameters"].get<double>() +
+                             states["gradients"].get<double>() +
+                             states["optimizer"].get<double>()),
+               place["gemm_flops"].get<double>() +
+                   place["attention_flops"].get<double>(),
+               describeBytes(others), describeBytes(within));
+    if (place["live_peak_bytes"] > (*fullest)["live_peak_bytes"])
+      fullest = &place;
+  }
+  fmt::print("E: embedding, H: head. parameters: of the whole model; the rest "
+             "is a rank's\n\nplace {} in detail, which is the fullest (--json "
+             "has all)\n",
+             (*fullest)["place"].get<std::int64_t>());
+  tool::printCost(*fullest);
+}
+
 void tool::printCost(const json &cost) {
   if (!cost["computed"]) {
     fmt::print("\ncost formulas: not computed: {}\n",
                cost["reason"].get<std::string>());
+    return;
+  }
+  if (cost.contains("places")) {
+    printPlaces(cost["places"]);
     return;
   }
   printStates(cost["states"]);
