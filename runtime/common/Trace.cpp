@@ -26,6 +26,17 @@ void CallHash::add(const char *operation, int64_t elements,
   ++calls;
 }
 
+void MessageHash::add(bool sent, int32_t own, int32_t peer, int64_t elements,
+                      heddle_rt_dtype dtype) {
+  uint64_t one = 0xcbf29ce484222325u;
+  const int32_t ends[] = {sent ? own : peer, sent ? peer : own, int32_t(dtype)};
+  const int64_t number = numbers[{sent, peer}]++;
+  mix(one, ends, sizeof ends);
+  mix(one, &number, sizeof number);
+  mix(one, &elements, sizeof elements);
+  value += sent ? one : -one;
+}
+
 void Trace::add(const Call &call) {
   const std::string_view operation = call.operation;
   if (operation == "gemm")
@@ -35,7 +46,10 @@ void Trace::add(const Call &call) {
   if (call.comm >= 0) {
     Comm &comm = comms[size_t(call.comm)];
     comm.bytes += call.bytes;
-    if (operation != "send" && operation != "receive")
+    if (call.peer >= 0)
+      comm.messages.add(operation == "send", comm.rank, call.peer,
+                        call.elements, call.dtype);
+    else
       comm.hash.add(call.operation, call.elements, call.dtype);
     Axis &axis = axes[comm.axis];
     ++axis.calls;
@@ -79,9 +93,11 @@ std::string Trace::json() const {
   for (const Comm &comm : comms) {
     out += fmt::format("{}{{\"axis\": {}, \"color\": {}, \"rank\": {}, "
                        "\"size\": {}, \"collectives\": {}, \"hash\": "
-                       "\"{:016x}\", \"bytes\": {:.17g}}}",
+                       "\"{:016x}\", \"messages\": \"{:016x}\", \"bytes\": "
+                       "{:.17g}}}",
                        comma, quoted(comm.axis), comm.color, comm.rank,
-                       comm.size, comm.hash.calls, comm.hash.value, comm.bytes);
+                       comm.size, comm.hash.calls, comm.hash.value,
+                       comm.messages.value, comm.bytes);
     comma = ",\n  ";
   }
   out += "],\n \"allocations\": [";

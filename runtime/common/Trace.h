@@ -8,17 +8,31 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace heddle::runtime {
 
 /// Rolls (operation, elements, dtype) of one communicator's collectives into a
 /// number. Ranks of a communicator that made the same calls in the same order
-/// have the same one. Sends and receives are not counted: they differ by rank.
+/// have the same one. Sends and receives are in MessageHash: they differ by
+/// rank.
 struct CallHash {
   uint64_t value = 0xcbf29ce484222325u;
   int64_t calls = 0;
   void add(const char *operation, int64_t elements, heddle_rt_dtype dtype);
+};
+
+/// Rolls the messages of one rank on one communicator into a number: those it
+/// sent less those it received. Over all ranks the numbers add up to 0 where
+/// each message was received with its elements and dtype, in its order.
+struct MessageHash {
+  uint64_t value = 0;
+  void add(bool sent, int32_t own, int32_t peer, int64_t elements,
+           heddle_rt_dtype dtype);
+
+private:
+  std::map<std::pair<bool, int32_t>, int64_t> numbers; ///< to and from a peer
 };
 
 struct Trace {
@@ -30,12 +44,14 @@ struct Trace {
     int64_t elements;      ///< moved by a collective, per rank
     heddle_rt_dtype dtype;
     double flops; ///< of a gemm or an attention
-    double bytes; ///< that a rank must send (or, a receive, receive)
+    double bytes; ///< that a rank must send; what a receive gets is not counted
+    int32_t peer = -1; ///< of a send or receive: its place in the communicator
   };
   struct Comm {
     std::string axis;
     int32_t color = 0, rank = 0, size = 0;
     CallHash hash;
+    MessageHash messages;
     double bytes = 0;
   };
   struct Allocation {

@@ -12,6 +12,24 @@ heddle_rt_status Collective::begin() {
   return beginRound();
 }
 
+void Collective::detach() {
+  detached = true;
+  int64_t bytes = 0;
+  for (const Round &round : rounds)
+    for (const Piece &piece : round.sends)
+      bytes += piece.memory.bytes();
+  staging = std::make_unique_for_overwrite<std::byte[]>(size_t(bytes));
+  std::byte *at = staging.get();
+  for (Round &round : rounds)
+    for (Piece &piece : round.sends) {
+      const int64_t size = piece.memory.bytes();
+      const Strided copy{at, 1, size, size};
+      copyStrided(copy, piece.memory);
+      piece.memory = copy;
+      at += size;
+    }
+}
+
 heddle_rt_status Collective::beginRound() {
   Round &round = rounds[current];
   const Piece *own = nullptr;

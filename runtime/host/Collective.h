@@ -38,7 +38,12 @@ public:
   heddle_rt_status begin();
   Progress test();
 
+  /// Sends from a copy: the buffers may be written again at once, and nobody
+  /// needs to wait for this.
+  void detach();
+
   std::vector<Round> rounds;
+  bool detached = false;
   bool finished = false;                ///< for the owner: test() said Done
   std::unique_ptr<std::byte[]> staging; ///< what came, before it is summed
 

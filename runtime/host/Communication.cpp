@@ -100,16 +100,16 @@ Place placeOf(const Call &call, bool pair) {
 template <class Make>
 heddle_rt_status queue(const Call &call, int64_t elements, double bytes,
                        Buffer input, Buffer output, Make make,
-                       bool pair = false) {
-  QueuedCollective queued{
-      call.comm, call.operation, elements, call.dtype, bytes, {}, nullptr};
+                       int32_t peer = -1) {
+  QueuedCollective queued{call.comm, call.operation, elements, call.dtype,
+                          bytes,     peer,           {},       nullptr};
   const int64_t size = bytesOf(call.dtype);
   if (input.elements > 0)
     queued.accesses.push_back({input.data, input.elements * size, 0});
   if (output.elements > 0)
     queued.accesses.push_back({output.data, output.elements * size, 1});
   if (!call.comm->context->recording())
-    queued.collective = make(placeOf(call, pair));
+    queued.collective = make(placeOf(call, peer >= 0));
   return heddle::host::queueCollective(call.stream, std::move(queued));
 }
 
@@ -270,7 +270,7 @@ heddle_rt_status heddle_rt_send(heddle_rt_comm *comm, heddle_rt_stream *stream,
       [&](const Place &place) {
         return heddle::host::sendTo(place, input, bytes, peer);
       },
-      true);
+      peer);
 }
 
 heddle_rt_status heddle_rt_receive(heddle_rt_comm *comm,
@@ -284,11 +284,11 @@ heddle_rt_status heddle_rt_receive(heddle_rt_comm *comm,
     return HEDDLE_RT_OK;
   const int64_t bytes = all * bytesOf(dtype);
   return queue(
-      call, all, double(bytes), {nullptr, 0}, {output, all},
+      call, all, /*bytes=*/0, {nullptr, 0}, {output, all},
       [&](const Place &place) {
         return heddle::host::receiveFrom(place, output, bytes, peer);
       },
-      true);
+      peer);
 }
 
 heddle_rt_status heddle_rt_group_begin(heddle_rt_context *context) {

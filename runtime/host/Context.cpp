@@ -123,7 +123,8 @@ heddle_rt_status join(heddle_rt_context &context,
     HEDDLE_RT_TRY(heddle::host::joinThreads(options.threads, options.rank,
                                             context.transport));
   else if (heddle::host::launchedByMpi())
-    HEDDLE_RT_TRY(heddle::host::joinMpi(context.transport));
+    HEDDLE_RT_TRY(heddle::host::joinMpi(context.transport,
+                                        context.mode == HEDDLE_RT_MODE_LATE));
   else {
     context.alone = std::make_unique<heddle_rt_threads>(1);
     HEDDLE_RT_TRY(
@@ -137,12 +138,16 @@ heddle_rt_status join(heddle_rt_context &context,
 /// Compares what the ranks of a communicator called: their hashes are gathered.
 heddle_rt_status compareCalls(heddle_rt_context *context,
                               heddle_rt_comm &comm) {
-  using heddle::runtime::CallHash;
-  std::vector<CallHash> all(static_cast<size_t>(comm.size));
+  struct Calls {
+    heddle::runtime::CallHash collectives;
+    uint64_t messages;
+  };
+  const Calls own{comm.hash, comm.messages.value};
+  std::vector<Calls> all(static_cast<size_t>(comm.size));
   const heddle::host::Place place{comm.seat.get(), comm.rank, comm.size, 2,
                                   "the closing check of collectives"};
-  auto gather = heddle::host::allGather(place, &comm.hash, all.data(), 1,
-                                        sizeof(CallHash));
+  auto gather =
+      heddle::host::allGather(place, &own, all.data(), 1, sizeof(Calls));
   HEDDLE_RT_TRY(gather->begin());
   const auto test = [](void *collective) {
     return static_cast<heddle::host::Collective *>(collective)->test();
@@ -150,13 +155,21 @@ heddle_rt_status compareCalls(heddle_rt_context *context,
   HEDDLE_RT_TRY(heddle::host::await(*context->transport, test, gather.get(),
                                     place.name, context->timeoutSeconds));
   for (int peer = 0; peer < comm.size; ++peer)
-    if (all[size_t(peer)].value != comm.hash.value)
+    if (all[size_t(peer)].collectives.value != comm.hash.value)
       return fail(HEDDLE_RT_CHECK_FAILED,
                   "communicator {}: rank {} made {} collectives and rank {} "
                   "made {}, which differ in number, operation, elements or "
                   "dtype",
                   comm.axis, comm.rank, comm.hash.calls, peer,
-                  all[size_t(peer)].calls);
+                  all[size_t(peer)].collectives.calls);
+  uint64_t messages = 0;
+  for (const Calls &calls : all)
+    messages += calls.messages;
+  if (messages != 0)
+    return fail(HEDDLE_RT_CHECK_FAILED,
+                "communicator {}: its ranks sent other messages than they "
+                "received; they differ in number, elements or dtype",
+                comm.axis);
   return HEDDLE_RT_OK;
 }
 
@@ -177,6 +190,7 @@ heddle_rt_status close(heddle_rt_context *context) {
     return invalid("heddle_rt_finalize between group_begin and group_end");
   if (context->late)
     HEDDLE_RT_TRY(context->late->drain(-1, context->timeoutSeconds));
+  HEDDLE_RT_TRY(heddle::host::awaitSent(context));
   if (context->checking && context->transport)
     for (heddle_rt_comm &comm : context->comms)
       HEDDLE_RT_TRY(compareCalls(context, comm));
@@ -231,6 +245,7 @@ heddle_rt_status heddle_rt_finalize(heddle_rt_context *context) {
     context->transport->abort(context->exitCode, sentence);
   context->group.reset();
   context->late.reset();
+  context->sent.clear();
   context->comms.clear();
   if (context->transport)
     context->transport->leave();
@@ -276,7 +291,7 @@ heddle_rt_status heddle_rt_comm_split(heddle_rt_context *context, int32_t color,
   made.size = size;
   made.number = int(context->trace.comms.size());
   made.seat = std::move(seat);
-  context->trace.comms.push_back({name, color, rank, size, {}, 0});
+  context->trace.comms.push_back({name, color, rank, size, {}, {}, 0});
   *comm = &made;
   return HEDDLE_RT_OK;
 }
@@ -315,7 +330,7 @@ heddle_rt_status heddle_rt_stream_synchronize(heddle_rt_stream *stream) {
   if (context->late)
     return context->die(
         context->late->drain(stream->late, context->timeoutSeconds));
-  return HEDDLE_RT_OK;
+  return heddle::host::awaitSent(context);
 }
 
 heddle_rt_status heddle_rt_event_create(heddle_rt_context *context,

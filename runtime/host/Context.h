@@ -39,6 +39,7 @@ struct heddle_rt_comm {
   int number; ///< in Trace
   std::unique_ptr<heddle::host::Seat> seat;
   heddle::runtime::CallHash hash;
+  heddle::runtime::MessageHash messages;
   heddle::runtime::LateOrder order;
   int64_t sequence = 0; ///< collectives queued so far
 };
@@ -61,6 +62,7 @@ struct QueuedCollective {
   int64_t elements;
   heddle_rt_dtype dtype;
   double bytes; ///< this rank must send
+  int32_t peer; ///< of a send or receive, else -1
   std::vector<heddle_rt_access> accesses;
   std::shared_ptr<Collective> collective; ///< NULL while recording
 };
@@ -93,6 +95,8 @@ struct heddle_rt_context {
   heddle::runtime::Trace trace;
   std::unique_ptr<heddle::runtime::Late> late; ///< before the comms it uses go
   std::unique_ptr<heddle::host::OpenGroup> group;
+  /// Messages that left from a copy and may not have been received yet.
+  std::vector<std::shared_ptr<heddle::host::Collective>> sent;
 
   /// After the first failure that cannot be taken back.
   heddle_rt_status dead = HEDDLE_RT_OK;
@@ -133,6 +137,9 @@ heddle_rt_status openFor(heddle_rt_stream *stream, const char *what);
 
 heddle_rt_status queueCollective(heddle_rt_stream *stream,
                                  QueuedCollective queued);
+
+/// Waits until all messages of `sent` are received.
+heddle_rt_status awaitSent(heddle_rt_context *context);
 
 /// Starts the members of the context's open group, which must be there.
 heddle_rt_status closeGroup(heddle_rt_context *context);

@@ -64,7 +64,8 @@ struct Datatype {
 
 class MpiRequest : public Request {
 public:
-  explicit MpiRequest(const char *what) : what(what) {}
+  MpiRequest(const char *what, bool rendezvous)
+      : what(what), sendAs(rendezvous ? MPI_Issend : MPI_Isend) {}
   ~MpiRequest() override {
     for (MPI_Request &request : requests)
       if (request != MPI_REQUEST_NULL) {
@@ -78,8 +79,8 @@ public:
       return false;
     requests.push_back(MPI_REQUEST_NULL);
     std::byte *data = piece.memory.data;
-    return succeeded(send ? MPI_Isend(data, 1, datatype.type, piece.peer, tag,
-                                      comm, &requests.back())
+    return succeeded(send ? sendAs(data, 1, datatype.type, piece.peer, tag,
+                                   comm, &requests.back())
                           : MPI_Irecv(data, 1, datatype.type, piece.peer, tag,
                                       comm, &requests.back()),
                      what);
@@ -95,17 +96,19 @@ public:
 
 private:
   const char *what;
+  decltype(&MPI_Isend) sendAs;
   std::vector<MPI_Request> requests;
 };
 
 class MpiSeat : public Seat {
 public:
-  explicit MpiSeat(MPI_Comm comm) : comm(comm) {}
+  MpiSeat(MPI_Comm comm, bool rendezvous)
+      : comm(comm), rendezvous(rendezvous) {}
   ~MpiSeat() override { MPI_Comm_free(&comm); }
   std::unique_ptr<Request> exchange(int tag, const std::vector<Piece> &sends,
                                     const std::vector<Piece> &receives,
                                     const char *what) override {
-    auto request = std::make_unique<MpiRequest>(what);
+    auto request = std::make_unique<MpiRequest>(what, rendezvous);
     for (const Piece &piece : receives)
       if (!request->start(piece, tag, comm, false))
         return nullptr;
@@ -117,10 +120,12 @@ public:
 
 private:
   MPI_Comm comm;
+  bool rendezvous;
 };
 
 class MpiTransport : public Transport {
 public:
+  explicit MpiTransport(bool rendezvous) : rendezvous(rendezvous) {}
   heddle_rt_status start();
   int rank() const override { return self; }
   int size() const override { return ranks; }
@@ -146,6 +151,7 @@ public:
 private:
   MPI_Comm world = MPI_COMM_NULL;
   int self = 0, ranks = 1;
+  bool rendezvous;
 };
 
 heddle_rt_status MpiTransport::start() {
@@ -178,7 +184,7 @@ heddle_rt_status MpiTransport::split(int color, int rank, int size,
   if (comm != MPI_COMM_NULL) {
     MPI_Comm_rank(comm, &gotRank);
     MPI_Comm_size(comm, &gotSize);
-    seat = std::make_unique<MpiSeat>(comm);
+    seat = std::make_unique<MpiSeat>(comm, rendezvous);
   }
   // Everybody learns of a misfit, so that nobody goes on alone.
   int fits = color < 0 || (gotRank == rank && gotSize == size), all = 0;
@@ -205,8 +211,9 @@ bool launchedByMpi() {
   return false;
 }
 
-heddle_rt_status joinMpi(std::unique_ptr<Transport> &transport) {
-  auto made = std::make_unique<MpiTransport>();
+heddle_rt_status joinMpi(std::unique_ptr<Transport> &transport,
+                         bool rendezvous) {
+  auto made = std::make_unique<MpiTransport>(rendezvous);
   HEDDLE_RT_TRY(made->start());
   transport = std::move(made);
   return HEDDLE_RT_OK;

@@ -45,6 +45,15 @@ heddle_rt_status beginAll(const Members &members) {
   return HEDDLE_RT_OK;
 }
 
+heddle_rt_status awaitAll(heddle_rt_context *context, Members &members,
+                          const char *name) {
+  const auto test = [](void *all) {
+    return testAll(*static_cast<Members *>(all));
+  };
+  return context->die(await(*context->transport, test, &members, name,
+                            context->timeoutSeconds));
+}
+
 /// Starts collectives that need not wait for each other.
 heddle_rt_status runTogether(heddle_rt_stream *stream, const char *name,
                              Members members,
@@ -61,11 +70,13 @@ heddle_rt_status runTogether(heddle_rt_stream *stream, const char *name,
     return HEDDLE_RT_OK;
   }
   HEDDLE_RT_TRY(context->die(beginAll(members)));
-  const auto test = [](void *all) {
-    return testAll(*static_cast<Members *>(all));
-  };
-  return context->die(await(*context->transport, test, &members, name,
-                            context->timeoutSeconds));
+  std::erase_if(context->sent,
+                [](const auto &one) { return one->test() == Progress::Done; });
+  for (const auto &member : members)
+    if (member->detached)
+      context->sent.push_back(member);
+  std::erase_if(members, [](const auto &member) { return member->detached; });
+  return awaitAll(context, members, name);
 }
 
 } // namespace
@@ -82,12 +93,20 @@ heddle_rt_status queueCollective(heddle_rt_stream *stream,
                    stream->name, group->stream->name);
   HEDDLE_RT_TRY(
       watch(stream, name, queued.accesses.data(), queued.accesses.size()));
-  const std::string_view operation = queued.operation;
-  if (operation != "send" && operation != "receive")
+  const bool sends = queued.operation == std::string_view("send");
+  if (queued.peer >= 0)
+    comm->messages.add(sends, comm->rank, queued.peer, queued.elements,
+                       queued.dtype);
+  else
     comm->hash.add(queued.operation, queued.elements, queued.dtype);
   if (context->recording())
     context->trace.add({queued.operation, name, stream->late, comm->number,
-                        queued.elements, queued.dtype, 0, queued.bytes});
+                        queued.elements, queued.dtype, 0, queued.bytes,
+                        queued.peer});
+  // Streams of their own would go on beside it; here all are one thread, which
+  // must not wait for what a peer does later.
+  if (sends && context->mode == HEDDLE_RT_MODE_EAGER)
+    queued.collective->detach();
   if (group) {
     group->stream = stream;
     if (queued.collective)
@@ -98,6 +117,14 @@ heddle_rt_status queueCollective(heddle_rt_stream *stream,
   if (context->recording())
     return HEDDLE_RT_OK;
   return runTogether(stream, name, {std::move(queued.collective)}, {comm});
+}
+
+heddle_rt_status awaitSent(heddle_rt_context *context) {
+  if (context->sent.empty())
+    return HEDDLE_RT_OK;
+  HEDDLE_RT_TRY(awaitAll(context, context->sent, "a message"));
+  context->sent.clear();
+  return HEDDLE_RT_OK;
 }
 
 heddle_rt_status closeGroup(heddle_rt_context *context) {

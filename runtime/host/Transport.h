@@ -79,7 +79,11 @@ heddle_rt_status joinThreads(heddle_rt_threads *threads, int rank,
 
 /// True if an MPI launcher started this process.
 bool launchedByMpi();
-heddle_rt_status joinMpi(std::unique_ptr<Transport> &transport);
+/// \param rendezvous  whether a send is done only once its receive has begun,
+/// as
+///                    between threads; else MPI may keep small messages.
+heddle_rt_status joinMpi(std::unique_ptr<Transport> &transport,
+                         bool rendezvous);
 
 /// Calls `request.test` until it is no longer pending, or for a time.
 heddle_rt_status await(Transport &transport, Progress (*test)(void *),

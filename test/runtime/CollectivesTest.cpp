@@ -143,6 +143,83 @@ TEST(Group, ClosingCheckComparesCalls) {
   EXPECT_THAT(result.message, HasSubstr("communicator tp"));
 }
 
+TEST(Messages, EagerSendsDoNotWait) {
+  const RunResult result = runRanks(2, {}, [](heddle_rt_context *context) {
+    Rank me;
+    HEDDLE_RT_TRY(me.start(context));
+    for (size_t size : {1, 1 << 20}) {
+      std::vector<float> own(size, float(me.rank + 1)), got(size);
+      HEDDLE_RT_TRY(heddle_rt_send(me.comm, me.stream, own.data(),
+                                   int64_t(size), HEDDLE_RT_F32, 1 - me.rank));
+      own.assign(size, -1.0f); // it left from a copy
+      HEDDLE_RT_TRY(heddle_rt_receive(me.comm, me.stream, got.data(),
+                                      int64_t(size), HEDDLE_RT_F32,
+                                      1 - me.rank));
+      EXPECT_EQ(got, std::vector<float>(size, float(2 - me.rank)));
+    }
+    return heddle_rt_stream_synchronize(me.stream);
+  });
+  EXPECT_TRUE(result) << result.message;
+}
+
+TEST(Messages, LateSendsWaitForTheirReceives) {
+  heddle_rt_options options{};
+  options.mode = HEDDLE_RT_MODE_LATE;
+  options.timeout_seconds = 1;
+  const auto run = [&](bool oneStream) {
+    return runRanks(2, options, [&](heddle_rt_context *context) {
+      Rank me;
+      HEDDLE_RT_TRY(me.start(context));
+      heddle_rt_stream *other = me.stream;
+      heddle_rt_comm *back = nullptr;
+      if (!oneStream)
+        HEDDLE_RT_TRY(heddle_rt_stream_create(context, "other", 0, &other));
+      // A queue of its own each way, as calls of one communicator begin in
+      // order.
+      HEDDLE_RT_TRY(heddle_rt_comm_split(context, 0, me.rank, 2, "pp", &back));
+      float own = float(me.rank + 1), got = 0;
+      heddle_rt_comm *to = me.rank == 0 ? me.comm : back;
+      heddle_rt_comm *from = me.rank == 0 ? back : me.comm;
+      HEDDLE_RT_TRY(
+          heddle_rt_send(to, me.stream, &own, 1, HEDDLE_RT_F32, 1 - me.rank));
+      HEDDLE_RT_TRY(
+          heddle_rt_receive(from, other, &got, 1, HEDDLE_RT_F32, 1 - me.rank));
+      HEDDLE_RT_TRY(heddle_rt_stream_synchronize(other));
+      EXPECT_EQ(got, float(2 - me.rank));
+      return heddle_rt_stream_synchronize(me.stream);
+    });
+  };
+  const RunResult two = run(false), one = run(true);
+  EXPECT_TRUE(two) << two.message;
+  EXPECT_EQ(one.status, HEDDLE_RT_PEER_FAILED);
+  EXPECT_THAT(one.message, HasSubstr("nothing moved for 1 s"));
+}
+
+TEST(Messages, AreReceivedAsTheyWereSent) {
+  heddle_rt_options options{};
+  options.checking = HEDDLE_RT_CHOICE_ON;
+  for (bool equal : {true, false}) {
+    const RunResult result =
+        runRanks(2, options, [&](heddle_rt_context *context) {
+          Rank me;
+          HEDDLE_RT_TRY(me.start(context));
+          void *data = nullptr;
+          HEDDLE_RT_TRY(
+              heddle_rt_alloc(context, HEDDLE_RT_COMM, 4, "data", &data));
+          if (me.rank == 0)
+            return heddle_rt_send(me.comm, me.stream, data, 1, HEDDLE_RT_F32,
+                                  1);
+          // The same bytes, so that the transport is content.
+          return heddle_rt_receive(me.comm, me.stream, data, 1,
+                                   equal ? HEDDLE_RT_F32 : HEDDLE_RT_I32, 0);
+        });
+    EXPECT_EQ(result.status, equal ? HEDDLE_RT_OK : HEDDLE_RT_CHECK_FAILED);
+    if (!equal)
+      EXPECT_THAT(result.message,
+                  HasSubstr("communicator tp: its ranks sent other messages"));
+  }
+}
+
 TEST(Arguments, AreCheckedBeforeAnythingIsQueued) {
   const RunResult result = runRanks(1, {}, [](heddle_rt_context *context) {
     Rank me;

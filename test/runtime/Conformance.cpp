@@ -1,12 +1,30 @@
 // The collective cases on ranks that a launcher started: one exit code for all.
-// With the argument `fail`, rank 1 gives up instead.
+// With the argument `fail`, rank 1 gives up instead; with `both-send`,
+// neighbours send to each other and then receive, all on one stream.
 
 #include "CollectiveCases.h"
 
 #include "runtime/common/Ending.h"
+#include "runtime/common/Status.h"
 
 #include <cstdio>
-#include <cstring>
+#include <string>
+
+static heddle_rt_status sendFirst(heddle_rt_context *context, int32_t rank,
+                                  int32_t size) {
+  heddle_rt_stream *stream = nullptr;
+  heddle_rt_comm *comm = nullptr;
+  HEDDLE_RT_TRY(heddle_rt_stream_create(context, "s", 0, &stream));
+  HEDDLE_RT_TRY(heddle_rt_comm_split(context, 0, rank, size, "pp", &comm));
+  const float own = 1;
+  float got = 0;
+  HEDDLE_RT_TRY(heddle_rt_send(comm, stream, &own, 1, HEDDLE_RT_F32, rank ^ 1));
+  HEDDLE_RT_TRY(
+      heddle_rt_receive(comm, stream, &got, 1, HEDDLE_RT_F32, rank ^ 1));
+  HEDDLE_RT_TRY(heddle_rt_stream_synchronize(stream));
+  return got == 1 ? HEDDLE_RT_OK
+                  : heddle_rt_launch_failed("receive", "another number");
+}
 
 int main(int count, char **arguments) {
   heddle_rt_context *context = nullptr;
@@ -16,10 +34,12 @@ int main(int count, char **arguments) {
   }
   int32_t rank = 0, size = 0;
   heddle_rt_status status = heddle_rt_rank(context, &rank, &size);
-  if (count > 1 && std::strcmp(arguments[1], "fail") == 0 && rank == 1)
+  const std::string what = count > 1 ? arguments[1] : "";
+  if (what == "fail" && rank == 1)
     heddle_rt_abort(context, 7, "told to fail");
   if (status == HEDDLE_RT_OK)
-    status = heddle::test::runCollectiveCases(context);
+    status = what == "both-send" ? sendFirst(context, rank, size)
+                                 : heddle::test::runCollectiveCases(context);
   if (status != HEDDLE_RT_OK)
     heddle_rt_abort(context, 1, heddle_rt_last_error());
   status = heddle_rt_finalize(context);

@@ -469,6 +469,45 @@ TEST(Recording, HashesTellWhoseCallsAgree) {
   EXPECT_NE(a.comms[1].hash.value, c.comms[1].hash.value);
 }
 
+/// One message of rank 0 to rank 1, as one of the two records it.
+heddle::runtime::Trace recordMessage(int32_t rank, int64_t elements) {
+  heddle_rt_options options{};
+  options.mode = HEDDLE_RT_MODE_RECORD;
+  options.rank = rank;
+  options.size = 2;
+  heddle_rt_context *context = nullptr;
+  heddle_rt_stream *stream = nullptr;
+  heddle_rt_comm *comm = nullptr;
+  void *memory = nullptr;
+  EXPECT_EQ(heddle_rt_init(&options, &context), HEDDLE_RT_OK);
+  EXPECT_EQ(heddle_rt_stream_create(context, "s", 0, &stream), HEDDLE_RT_OK);
+  EXPECT_EQ(heddle_rt_comm_split(context, 0, rank, 2, "pp", &comm),
+            HEDDLE_RT_OK);
+  EXPECT_EQ(heddle_rt_alloc(context, HEDDLE_RT_COMM, 4096, "a", &memory),
+            HEDDLE_RT_OK);
+  EXPECT_EQ(
+      rank == 0
+          ? heddle_rt_send(comm, stream, memory, elements, HEDDLE_RT_F32, 1)
+          : heddle_rt_receive(comm, stream, memory, elements, HEDDLE_RT_F32, 0),
+      HEDDLE_RT_OK);
+  heddle::runtime::Trace trace = heddle::host::traceOf(context);
+  EXPECT_EQ(heddle_rt_finalize(context), HEDDLE_RT_OK);
+  return trace;
+}
+
+TEST(Recording, MessagesCountWhereTheyLeaveAndAddUpToNothing) {
+  const auto sent = recordMessage(0, 10), received = recordMessage(1, 10),
+             other = recordMessage(1, 9);
+  EXPECT_EQ(sent.axes.at("pp").bytes, 40);
+  EXPECT_EQ(received.axes.at("pp").bytes, 0);
+  EXPECT_EQ(received.axes.at("pp").calls, 1);
+  EXPECT_EQ(sent.calls.at(0).peer, 1);
+  const uint64_t left = sent.comms[0].messages.value;
+  EXPECT_NE(left, 0u);
+  EXPECT_EQ(left + received.comms[0].messages.value, 0u);
+  EXPECT_NE(left + other.comms[0].messages.value, 0u);
+}
+
 TEST(Recording, RefusesWhatIsInNoAllocation) {
   heddle_rt_options options{};
   options.mode = HEDDLE_RT_MODE_RECORD;

@@ -87,13 +87,16 @@ static std::vector<Recording> recordAll(const std::string &program,
 }
 
 /// The first communicator whose recorded members do not make the same
-/// collectives; "" where all agree.
+/// collectives, or, where all members are recorded, do not receive the messages
+/// that they send; "" where all agree.
 static std::string findDisagreement(const std::vector<Recording> &recordings) {
-  struct First {
+  struct Seen {
     int64_t rank;
     json communicator;
+    int64_t members = 0;
+    uint64_t messages = 0; ///< sent less received
   };
-  std::map<std::string, First> firsts;
+  std::map<std::string, Seen> all;
   for (const Recording &recording : recordings) {
     // A communicator is known by its axes, its group and how many of the same
     // came before.
@@ -102,17 +105,25 @@ static std::string findDisagreement(const std::vector<Recording> &recordings) {
       std::string key = fmt::format("{} group {}", communicator["axis"].dump(),
                                     communicator["color"].dump());
       key += fmt::format(" number {}", seen[key]++);
-      auto [found, isNew] =
-          firsts.try_emplace(key, First{recording.rank, communicator});
+      Seen &first = all.try_emplace(key, Seen{recording.rank, communicator})
+                        .first->second;
       for (const char *field : {"size", "collectives", "hash"})
-        if (!isNew && found->second.communicator[field] != communicator[field])
+        if (first.communicator[field] != communicator[field])
           return fmt::format("communicator {}: ranks {} and {} make other "
                              "collectives ({} is {} and {})",
-                             key, found->second.rank, recording.rank, field,
-                             found->second.communicator[field].dump(),
+                             key, first.rank, recording.rank, field,
+                             first.communicator[field].dump(),
                              communicator[field].dump());
+      ++first.members;
+      first.messages +=
+          std::stoull(communicator["messages"].get<std::string>(), nullptr, 16);
     }
   }
+  for (const auto &[key, one] : all)
+    if (one.messages != 0 && one.communicator["size"] == one.members)
+      return fmt::format("communicator {} of rank {}: not every message is "
+                         "received as it is sent",
+                         key, one.rank);
   return "";
 }
 
@@ -128,7 +139,8 @@ static size_t countClasses(const std::vector<Recording> &recordings) {
          {"calls", "gemm_flops", "attention_flops", "axes", "allocations"})
       key += trace[field].dump() + "\n";
     for (const json &communicator : trace["communicators"])
-      key += communicator["axis"].dump() + communicator["hash"].dump() + "\n";
+      for (const char *field : {"axis", "hash", "messages"})
+        key += communicator[field].dump() + "\n";
     classes.insert(key);
   }
   return classes.size();
@@ -200,7 +212,7 @@ static void printSummary(const json &summary) {
              first["rank"].dump(), first["calls"].dump(),
              first["gemm_flops"].dump(), first["attention_flops"].dump());
   for (const auto &[axis, use] : first["axes"].items())
-    fmt::print("  axis {}: {} collectives, {} bytes sent\n", axis,
+    fmt::print("  axis {}: {} calls, {} bytes sent\n", axis,
                use["calls"].dump(), use["bytes"].dump());
   for (const json &allocation : first["allocations"])
     fmt::print("  arena {}: {} bytes, touched up to {}\n",

@@ -412,8 +412,9 @@ heddle_rt_status heddle_rt_permute(heddle_rt_comm *comm,
                                    heddle_rt_dtype dtype, const int32_t *from);
 
 /// A pair: `peer` must make the opposite call. Between two ranks messages keep
-/// their order. Two ranks that both send first wait for each other for ever,
-/// unless the calls stand in a group.
+/// their order. A send is done when its receive has begun: two ranks that both
+/// send first on one stream wait for each other for ever, unless the calls
+/// stand in a group. (The host in eager mode sends a copy and goes on.)
 heddle_rt_status heddle_rt_send(heddle_rt_comm *comm, heddle_rt_stream *stream,
                                 const void *input, int64_t elements,
                                 heddle_rt_dtype dtype, int32_t peer);
