@@ -132,14 +132,10 @@ StringRef ProgramNumbers::placeOf(rt::BufferOp buffer) const {
   return places[buffers.at(buffer)].name;
 }
 
-StringRef ProgramNumbers::lowerOf(rt::ForOp loop) const {
-  auto found = lowers.find(loop);
-  return found == lowers.end() ? StringRef()
-                               : StringRef(counts[found->second].name);
-}
-
-StringRef ProgramNumbers::upperOf(rt::ForOp loop) const {
-  return counts[uppers.at(loop)].name;
+StringRef ProgramNumbers::nameIn(const Index &index, Operation *op) const {
+  auto found = index.find(op);
+  return found == index.end() ? StringRef()
+                              : StringRef(counts[found->second].name);
 }
 
 //===----------------------------------------------------------------------===//

@@ -42,9 +42,10 @@ public:
   llvm::StringRef sizeOf(llvm::StringRef axis) const;
   llvm::StringRef bytesOf(int64_t arena) const { return places[arena].name; }
   llvm::StringRef placeOf(rt::BufferOp buffer) const;
-  /// The name of a constant bound of a loop; "" where it is 0.
-  llvm::StringRef lowerOf(rt::ForOp loop) const;
-  llvm::StringRef upperOf(rt::ForOp loop) const;
+  /// The name of a constant bound of a loop; "" where there is none: a lower
+  /// one of 0, or a value.
+  llvm::StringRef lowerOf(rt::ForOp loop) const { return nameIn(lowers, loop); }
+  llvm::StringRef upperOf(rt::ForOp loop) const { return nameIn(uppers, loop); }
 
   /// In the order of the file.
   std::vector<Count> counts;
@@ -61,6 +62,7 @@ public:
 private:
   using Index = llvm::DenseMap<mlir::Operation *, size_t>;
 
+  llvm::StringRef nameIn(const Index &index, mlir::Operation *op) const;
   void addBound(rt::ForOp loop, bool isUpper, int64_t value, Index &index);
   void addBuffer(rt::FuncOp func, rt::BufferOp buffer);
   size_t addPlace(const std::string &wish, std::string comment, int64_t arena,

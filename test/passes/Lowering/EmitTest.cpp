@@ -64,11 +64,13 @@ FailureOr<ProgramText> emit(const std::string &module) {
   return text;
 }
 
-BuildOptions makeOptions(const Folder &folder) {
+/// For a program that is linked with the main of this name.
+BuildOptions makeOptions(const Folder &folder, StringRef main = "MlpMain") {
   BuildOptions options;
   options.includes = {HEDDLE_SOURCE_DIR "/include"};
   options.cache = folder / "cache";
-  if (auto link = llvm::MemoryBuffer::getFile(HEDDLE_PROGRAM_LINK)) {
+  if (auto link =
+          llvm::MemoryBuffer::getFile(HEDDLE_PROGRAM_LINKS + main + ".txt")) {
     SmallVector<StringRef> words;
     (*link)->getBuffer().split(words, '\n', -1, /*KeepEmpty=*/false);
     options.link.assign(words.begin(), words.end());
@@ -76,9 +78,24 @@ BuildOptions makeOptions(const Folder &folder) {
   return options;
 }
 
-/// Starts the program with its numbers.
-int run(StringRef program, StringRef argument, StringRef numbers) {
-  return llvm::sys::ExecuteAndWait(program, {program, argument, numbers});
+int run(StringRef program, const std::vector<std::string> &arguments) {
+  SmallVector<StringRef> words = {program};
+  words.append(arguments.begin(), arguments.end());
+  return llvm::sys::ExecuteAndWait(program, words);
+}
+
+/// Runs at once, and late in random orders that the events allow, with the
+/// happens-before check.
+void expectRight(StringRef program, const std::vector<std::string> &arguments) {
+  EXPECT_EQ(run(program, arguments), 0);
+  setenv("HEDDLE_HOST_MODE", "late", 1);
+  setenv("HEDDLE_RACES", "1", 1);
+  for (const char *seed : {"1", "2", "3"}) {
+    setenv("HEDDLE_SEED", seed, 1);
+    EXPECT_EQ(run(program, arguments), 0) << "seed " << seed;
+  }
+  unsetenv("HEDDLE_HOST_MODE");
+  unsetenv("HEDDLE_RACES");
 }
 
 std::string writeNumbers(const Folder &folder, const ProgramText &text) {
@@ -104,26 +121,94 @@ TEST_P(EmittedProgram, EqualsPlainLoops) {
   ASSERT_TRUE(succeeded(
       buildProgram(*text, makeOptions(sharedCache()), folder / "mlp", message)))
       << message;
-  std::string ranks = std::to_string(GetParam());
+  std::string ranks = std::to_string(GetParam()), program = folder / "mlp";
   std::string numbers = writeNumbers(folder, *text);
-  EXPECT_EQ(run(folder / "mlp", ranks, numbers), 0);
-  // Late, in random orders that the events allow, with the happens-before
-  // check.
-  setenv("HEDDLE_HOST_MODE", "late", 1);
-  setenv("HEDDLE_RACES", "1", 1);
-  for (const char *seed : {"1", "2", "3"}) {
-    setenv("HEDDLE_SEED", seed, 1);
-    EXPECT_EQ(run(folder / "mlp", ranks, numbers), 0) << "seed " << seed;
-  }
-  unsetenv("HEDDLE_HOST_MODE");
-  unsetenv("HEDDLE_RACES");
+  expectRight(program, {ranks, numbers});
   // A program for as many ranks refuses others.
-  EXPECT_NE(run(folder / "mlp", std::to_string(GetParam() + 1), numbers), 0);
+  EXPECT_NE(run(program, {std::to_string(GetParam() + 1), numbers}), 0);
   // Nor does it run without its numbers.
-  EXPECT_NE(run(folder / "mlp", ranks, folder / "mlp"), 0);
+  EXPECT_NE(run(program, {ranks, program}), 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, EmittedProgram, testing::Values(1, 2));
+
+/// Stages.mlir.in for stages with so many layers each: all forwards, then all
+/// backwards.
+std::string stagesModule(const std::vector<int> &layers, int microBatches) {
+  auto buffer = llvm::MemoryBuffer::getFile(
+      HEDDLE_SOURCE_DIR "/test/passes/Lowering/Stages.mlir.in");
+  int stages = int(layers.size()), inputs = 256 + 128 * microBatches;
+  std::vector<int> kinds, numbers, first, last, places;
+  for (int stage = 0; stage < stages; ++stage) {
+    for (int slot = 0; slot < 2 * microBatches; ++slot) {
+      kinds.push_back(slot / microBatches);
+      numbers.push_back(slot % microBatches);
+    }
+    first.push_back(stage == 0);
+    last.push_back(stage + 1 == stages);
+    places.push_back(inputs + 128 * (stage == 0));
+    places.push_back(128);
+  }
+  auto list = [](const std::vector<int> &values) {
+    std::string text;
+    for (int value : values)
+      text += (text.empty() ? "" : ", ") + std::to_string(value);
+    return text;
+  };
+  std::string text = buffer ? (*buffer)->getBuffer().str() : "";
+  for (auto &[from, to] : std::vector<std::pair<std::string, std::string>>{
+           {"@PP@", std::to_string(stages)},
+           {"@BYTES@", std::to_string(inputs + 128 * (microBatches + 1))},
+           {"@KINDS@", list(kinds)},
+           {"@MICRO_BATCHES@", list(numbers)},
+           {"@LAYERS@", list(layers)},
+           {"@FIRST@", list(first)},
+           {"@LAST@", list(last)},
+           {"@SLOTS@", std::to_string(2 * microBatches)},
+           {"@X@", std::to_string(places[0])},
+           {"@PLACES@", list(places)}})
+    text = replaceAll(text, from, to);
+  return text;
+}
+
+struct Stages {
+  std::vector<int> layers;
+  int microBatches;
+};
+class EmittedStages : public testing::TestWithParam<Stages> {};
+
+TEST_P(EmittedStages, PassNumbersOnAndBack) {
+  const auto &[layers, microBatches] = GetParam();
+  Folder folder;
+  FailureOr<ProgramText> text = emit(stagesModule(layers, microBatches));
+  ASSERT_TRUE(succeeded(text));
+  std::string message;
+  ASSERT_TRUE(
+      succeeded(buildProgram(*text, makeOptions(sharedCache(), "StagesMain"),
+                             folder / "stages", message)))
+      << message;
+  std::vector<std::string> arguments = {std::to_string(2 * layers.size()),
+                                        writeNumbers(folder, *text),
+                                        std::to_string(microBatches)};
+  for (int count : layers)
+    arguments.push_back(std::to_string(count));
+  expectRight(folder / "stages", arguments);
+}
+
+// Two stages send to each other both ways; three make an odd ring.
+INSTANTIATE_TEST_SUITE_P(Sizes, EmittedStages,
+                         testing::Values(Stages{{1, 2}, 3},
+                                         Stages{{2, 0, 1}, 4},
+                                         Stages{{1, 1, 2, 1}, 6}));
+
+TEST(EmittedText, KnowsNoNumbers) {
+  FailureOr<ProgramText> small = emit(stagesModule({1, 2}, 3)),
+                         large = emit(stagesModule({1, 1, 2, 1}, 6));
+  ASSERT_TRUE(succeeded(small) && succeeded(large));
+  EXPECT_EQ(small->step, large->step);
+  EXPECT_EQ(small->kernels, large->kernels);
+  EXPECT_NE(small->numbers, large->numbers);
+}
 
 TEST(Build, KeepsObjects) {
   Folder folder;

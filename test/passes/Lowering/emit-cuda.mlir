@@ -8,3 +8,5 @@
 // RUN: heddle-translate --emit-program %S/emit-dropout.mlir --program-folder=%t.dropout
 // RUN: nvcc -x cu -std=c++20 -gencode arch=compute_90a,code=sm_90a -fmad=false -Werror all-warnings -I%source/include -c %t.dropout/step.cpp -o %t.dropout/step.o
 // RUN: nvcc -x cu -std=c++20 -gencode arch=compute_90a,code=sm_90a -fmad=false -Werror all-warnings -I%source/include -c %t.dropout/kernels.cpp -o %t.dropout/kernels.o
+// RUN: heddle-translate --emit-program %S/emit-stages.mlir --program-folder=%t.stages
+// RUN: nvcc -x cu -std=c++20 -gencode arch=compute_90a,code=sm_90a -fmad=false -Werror all-warnings -I%source/include -c %t.stages/step.cpp -o %t.stages/step.o
