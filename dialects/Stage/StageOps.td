@@ -38,7 +38,8 @@ def Stage_RunOp : Stage_Op<"run", [RecursiveMemoryEffects,
   let summary = "Runs a place's slots in the order of the table";
   let description = [{
     Each slot runs a region: `F` forward, `D` backward (or, where there is
-    `weight`, backward and then weight), `B` backward, `W` weight. Arguments of
+    `weight`, backward and then weight), `B` backward, `W` weight (or, where
+    there is none, nothing). Arguments of
 
     - forward: chunk, micro-batch, what the stage before sends;
     - backward: chunk, micro-batch, carried values, what the stage behind sends,

@@ -45,8 +45,9 @@ Result<void> checkDefined(PlanScheduleKind kind, std::int64_t ranks,
                  "plan"};
   if (kind == PlanScheduleKind::None && ranks != 1)
     return refuse(kind,
-                  "{} ranks of pp, expected 1; choose one_f_one_b or "
-                  "another schedule of stages",
+                  "{} ranks of pp, expected 1; choose a schedule of stages: "
+                  "gpipe, one_f_one_b, interleaved_1f1b, zb_h1, zb_h2, zb_v, "
+                  "v_half, v_min, dualpipe_v, or a table",
                   ranks);
   if (const std::int64_t expected = chunksOf(kind);
       expected && chunks != expected)

@@ -45,7 +45,7 @@ private:
     case SlotKind::InputGrad:
       return runBackward(key);
     case SlotKind::WeightGrad:
-      return runWeight(key);
+      return op.getWeight().empty() ? success() : runWeight(key);
     case SlotKind::Backward:
       if (failed(runBackward(key)))
         return failure();

@@ -75,9 +75,12 @@ FailureOr<std::string> emitTables(rt::ProgramOp program) {
                  communicators = mesh;
   for (auto axis : program.getMesh().getAsRange<rt::AxisAttr>())
     mesh.push_back({axis.getName().str(), axis.getSize()});
-  for (auto arena : program.getArenas().getAsRange<rt::ArenaAttr>())
+  for (auto arena : program.getArenas().getAsRange<rt::ArenaAttr>()) {
     arenas.push_back(
         {{"name", arena.getName().str()}, {"bytes", arena.getBytes()}});
+    if (!arena.getByStage().empty())
+      arenas.back()["by_stage"] = arena.getByStage();
+  }
   for (Attribute axes : program.getCommunicators())
     communicators.push_back(*toJson(axes));
   (*tables)["mesh"] = mesh;

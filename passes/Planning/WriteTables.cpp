@@ -5,7 +5,8 @@
 #include "passes/Planning/ApplyPlan.h"
 
 #include "dialects/Rt/Rt.h"
-#include "dialects/Transformer/Transformer.h"
+#include "dialects/Stage/StageTable.h"
+#include "dialects/Stage/StateParts.h"
 #include "heddle/Model/Parameters.h"
 
 #include "mlir/IR/Builders.h"
@@ -19,7 +20,7 @@ namespace {
 
 /// Where the entries of one object of memory begin.
 struct Place {
-  int64_t offset = std::numeric_limits<int64_t>::max();
+  SmallVector<int64_t> offsets; ///< on each stage
   int64_t stride = 0;
   rt::BufType type;
 };
@@ -27,11 +28,15 @@ struct Place {
 class TableWriter {
 public:
   TableWriter(ModuleOp module, rt::ProgramOp program)
-      : module(module), program(program), builder(module.getContext()) {
+      : module(module), program(program), builder(module.getContext()),
+        stages(stage::StageTable::of(module)), parts(module) {
     auto step = program.lookupSymbol<rt::FuncOp>(program.getEntryAttr());
     step.walk([&](rt::BufferOp buffer) {
       Place &place = places[buffer.getName()];
-      place.offset = std::min<int64_t>(place.offset, buffer.getOffset());
+      place.offsets.resize(program.getNumStages(),
+                           std::numeric_limits<int64_t>::max());
+      for (auto [stage, offset] : llvm::enumerate(place.offsets))
+        offset = std::min(offset, buffer.getPlaceAt(stage).front());
       for (int64_t stride : buffer.getStrides())
         place.stride = std::max(place.stride, stride);
       place.type = cast<rt::BufType>(buffer.getType());
@@ -53,6 +58,8 @@ public:
     NamedAttrList tables;
     tables.set("version", number(1));
     tables.set("program", builder.getStringAttr(model.name));
+    if (stages)
+      tables.set("stages", describeStages());
     tables.set("inputs", describeInputs(plan, model, train));
     tables.set("outputs", describeOutputs());
     tables.set("states", builder.getArrayAttr(states));
@@ -89,7 +96,9 @@ private:
 
   void setPlace(NamedAttrList &entry, const Place &place) {
     entry.set("arena", number(0));
-    entry.set("offset", number(place.offset));
+    entry.set("offset", number(place.offsets.front()));
+    if (!llvm::all_equal(place.offsets))
+      entry.set("by_stage", numbers(place.offsets));
     entry.set("dtype", text(dtypeOf(place.type.getElementType())));
   }
 
@@ -141,14 +150,18 @@ private:
       return noted.getAs<IntegerAttr>(key).getInt();
     };
     Place place = found->second;
-    place.offset += numberOf("offset");
+    for (int64_t &offset : place.offsets)
+      offset += numberOf("offset");
     StateOp parameter = state;
     if (std::optional<StringRef> of = state.getOf())
       parameter = module.lookupSymbol<StateOp>(*of);
     NamedAttrList entry;
     entry.set("name", text(parameter.getSymName()));
     entry.set("kind", text(transformer::stringifyStateKind(state.getKind())));
-    entry.set("layers", number(state.getCount()));
+    entry.set("layers", number(stages && state.getLayers() ? stages->layers()
+                                                           : state.getCount()));
+    if (std::optional<SmallVector<int64_t>> held = findHolders(state))
+      entry.set("held_by", numbers(*held));
     setPlace(entry, place);
     auto whole = cast<RankedTensorType>(global.getValue());
     setLayout(entry, whole, layout);
@@ -172,6 +185,32 @@ private:
     return Attribute(entry.getDictionary(module.getContext()));
   }
 
+  /// The stages that hold a state without layers; none where all do.
+  std::optional<SmallVector<int64_t>> findHolders(StateOp state) {
+    std::optional<stage::Part> part = parts.partOf(state.getSymName());
+    if (!stages || !part)
+      return std::nullopt;
+    SmallVector<int64_t> held;
+    for (int64_t place = 0; place < stages->places(); ++place)
+      if (stages->has(*part, place))
+        held.push_back(place);
+    return held;
+  }
+
+  DictionaryAttr describeStages() {
+    SmallVector<Attribute> layers;
+    for (int64_t place = 0; place < stages->places(); ++place) {
+      SmallVector<int64_t> held;
+      for (int64_t i = 0; i < stages->heldBy(place); ++i)
+        held.push_back(stages->layerAt(place, i));
+      layers.push_back(numbers(held));
+    }
+    NamedAttrList entry;
+    entry.set("axis", text(stage::kStageAxis));
+    entry.set("layers", builder.getArrayAttr(layers));
+    return entry.getDictionary(module.getContext());
+  }
+
   /// The step's inputs are [micro-batch, sequence, position], each micro-batch
   /// in the layout that the plan gives it, or numbers: one, or one per layer.
   DictionaryAttr describeInputs(const Plan &plan, const ModelConfig &model,
@@ -188,7 +227,9 @@ private:
       Type element = place.type.getElementType();
       if (place.type.getRank() == 0)
         setLayout(entry, RankedTensorType::get({}, element), whole,
-                  place.stride ? std::optional(model.layers) : std::nullopt);
+                  place.stride ? std::optional(stages ? stages->mostOfPlace()
+                                                      : model.layers)
+                               : std::nullopt);
       else
         setLayout(entry,
                   RankedTensorType::get({plan.globalBatch() / plan.microBatches,
@@ -237,6 +278,8 @@ private:
   ModuleOp module;
   rt::ProgramOp program;
   Builder builder;
+  std::optional<stage::StageTable> stages;
+  stage::StateParts parts;
   std::map<StringRef, Place> places;
 };
 

@@ -66,6 +66,7 @@ private:
       return micro.emitOpError()
              << "needs a loop over layers forward and one backward";
     sortRest();
+    gatherForHead();
     return success();
   }
 
@@ -86,6 +87,29 @@ private:
         ofEmbedding.insert(op);
     for (Operation *op : rest)
       (ofEmbedding.contains(op) ? ending : head).push_back(op);
+  }
+
+  /// What the embedding gathers of a shared parameter the head reads: it
+  /// gathers it itself where it is elsewhere.
+  void gatherForHead() {
+    if (stages.placeOfEnd(stage::Part::Embedding, 0) ==
+        stages.placeOfEnd(stage::Part::Head, 0))
+      return;
+    llvm::SetVector<Operation *> gathering;
+    for (Operation *op : head)
+      if (auto load = dyn_cast<LoadOp>(op))
+        for (Operation *other : embedding)
+          if (auto store = dyn_cast<StoreOp>(other);
+              store && store.getState() == load.getState())
+            gathering.insert(store);
+    for (size_t i = 0; i < gathering.size(); ++i)
+      for (Value operand : gathering[i]->getOperands())
+        if (Operation *maker = operand.getDefiningOp())
+          gathering.insert(maker);
+    SmallVector<Operation *> all(gathering.begin(), gathering.end());
+    llvm::sort(
+        all, [](Operation *a, Operation *b) { return a->isBeforeInBlock(b); });
+    head.insert(head.begin(), all.begin(), all.end());
   }
 
   /// One gradient for all that blocks carry: it depends on their sum alone.

@@ -16,7 +16,7 @@ std::vector<int64_t> coordinatesOf(const Mesh &mesh, int64_t rank) {
 }
 
 Extents::Extents(const Mesh &mesh, int64_t rank, const runtime::Layout &layout,
-                 const runtime::FileForm &file) {
+                 const runtime::FileForm &file, const std::string &stageAxis) {
   const std::vector<int64_t> coordinates = coordinatesOf(mesh, rank);
   const size_t n = layout.shape.size();
   std::vector<bool> used(mesh.size(), false);
@@ -46,6 +46,8 @@ Extents::Extents(const Mesh &mesh, int64_t rank, const runtime::Layout &layout,
   storedCount = (layout.row ? layout.row : block) / parts;
   stored = part * storedCount;
   for (size_t a = 0; a < mesh.size(); ++a) {
+    if (mesh[a].first == stageAxis)
+      continue;
     isFirst = isFirst && (used[a] || coordinates[a] == 0);
     shareNumber = shareNumber * mesh[a].second + (used[a] ? coordinates[a] : 0);
   }

@@ -18,12 +18,13 @@ coordinatesOf(const std::vector<std::pair<std::string, int64_t>> &mesh,
               int64_t rank);
 
 /// A rank's share of a tensor, as runs of its file form: neighbouring elements
-/// there, wherever they lie in the rank's block. Padding is in no run.
+/// there, wherever they lie in the rank's block. Padding is in no run. Along
+/// `stageAxis` ranks hold other tensors; nothing is cut over it.
 class Extents {
 public:
   Extents(const std::vector<std::pair<std::string, int64_t>> &mesh,
           int64_t rank, const runtime::Layout &layout,
-          const runtime::FileForm &file);
+          const runtime::FileForm &file, const std::string &stageAxis = "");
 
   /// Elements of the rank's block.
   int64_t blockElements() const { return block; }
@@ -32,9 +33,9 @@ public:
   int64_t storedBegin() const { return stored; }
   int64_t storedElements() const { return storedCount; }
   bool storesRun() const { return isRun; }
-  /// Whether the rank is the first of those with this share.
+  /// Whether the rank is the first of those with this share on its stage.
   bool first() const { return isFirst; }
-  /// Ranks with this share have this number alone in common.
+  /// Ranks with this share, on any stage, have this number alone in common.
   int64_t share() const { return shareNumber; }
 
   int64_t runCount() const { return runs; }

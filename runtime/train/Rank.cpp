@@ -29,11 +29,16 @@ int64_t elementsOf(const std::vector<int64_t> &sizes) {
   return n;
 }
 
+Extents extentsOf(const runtime::Tables &tables, int64_t rank,
+                  const runtime::State &state) {
+  return {tables.mesh, rank, state.layout, state.file, tables.stages.axis};
+}
+
 runtime::Place instancePlace(const runtime::State &state, int64_t i,
-                             const Extents &extents) {
+                             const Extents &extents, int64_t stage) {
   const int64_t inRow =
       state.inRow ? extents.storedBegin() * bytesOf(state.dtype) : 0;
-  return {state.arena, state.offset + i * state.layerStride + inRow};
+  return {state.arena, state.offsetAt(stage) + i * state.layerStride + inRow};
 }
 
 Rank::~Rank() {
@@ -47,6 +52,7 @@ heddle_rt_status Rank::create() {
     return runtime::invalid("this program is for {} ranks, found {}; start it "
                             "with `mpirun -n {}`, or with --threads",
                             tables.ranks(), size, tables.ranks());
+  stage = tables.stageOf(rank);
   HEDDLE_RT_TRY(heddle_program_create(context, numbers.data(),
                                       int64_t(numbers.size()), &program));
   stream = heddle_program_stream(program);
@@ -63,11 +69,11 @@ heddle_rt_status Rank::checkArenas() {
     void *base = nullptr;
     int64_t bytes = 0;
     HEDDLE_RT_TRY(heddle_program_arena(program, int32_t(i), &base, &bytes));
-    if (bytes != tables.arenas[i].bytes)
+    const int64_t expected = tables.arenas[i].bytesAt(stage);
+    if (bytes != expected)
       return runtime::invalid("tables.bin and the program differ: arena '{}' "
                               "has {} and {} bytes; compile again",
-                              tables.arenas[i].name, tables.arenas[i].bytes,
-                              bytes);
+                              tables.arenas[i].name, expected, bytes);
     arenas.push_back(static_cast<char *>(base));
   }
   return HEDDLE_RT_OK;
@@ -76,10 +82,9 @@ heddle_rt_status Rank::checkArenas() {
 heddle_rt_status Rank::makeRoom() {
   stagingBytes = 8;
   for (const runtime::State &state : tables.states)
-    stagingBytes = std::max(
-        stagingBytes,
-        Extents(tables.mesh, rank, state.layout, state.file).storedElements() *
-            bytesOf(state.dtype));
+    stagingBytes =
+        std::max(stagingBytes, extentsOf(tables, rank, state).storedElements() *
+                                   bytesOf(state.dtype));
   for (const auto &[name, input] : tables.inputs)
     stagingBytes = std::max(stagingBytes, elementsOf(input.layout.local) *
                                               bytesOf(input.dtype));
@@ -133,15 +138,16 @@ heddle_rt_status Rank::gather(const std::vector<int64_t> &own,
 heddle_rt_status Rank::upload(const runtime::Place &to, const void *from,
                               int64_t bytes) {
   memcpy(staging, from, size_t(bytes));
-  HEDDLE_RT_TRY(heddle_rt_copy(stream, arenas[size_t(to.arena)] + to.offset,
-                               staging, bytes));
+  HEDDLE_RT_TRY(heddle_rt_copy(
+      stream, arenas[size_t(to.arena)] + to.offsetAt(stage), staging, bytes));
   return synchronize();
 }
 
 heddle_rt_status Rank::download(void *to, const runtime::Place &from,
                                 int64_t bytes) {
-  HEDDLE_RT_TRY(heddle_rt_copy(
-      stream, staging, arenas[size_t(from.arena)] + from.offset, bytes));
+  HEDDLE_RT_TRY(
+      heddle_rt_copy(stream, staging,
+                     arenas[size_t(from.arena)] + from.offsetAt(stage), bytes));
   HEDDLE_RT_TRY(synchronize());
   memcpy(to, staging, size_t(bytes));
   return HEDDLE_RT_OK;

@@ -45,6 +45,7 @@ public:
                             int64_t bytes);
 
   int32_t rank = 0, size = 1;
+  int64_t stage = 0; ///< the rank's
   heddle_rt_context *const context;
   const runtime::Tables &tables;
   const std::string &numbers; ///< numbers.bin
@@ -65,9 +66,12 @@ private:
 
 int64_t bytesOf(heddle_rt_dtype dtype);
 int64_t elementsOf(const std::vector<int64_t> &sizes);
-/// The place of what a rank stores of instance `i` of a state.
+/// Which part of a state a rank holds, where its stage holds the state.
+Extents extentsOf(const runtime::Tables &tables, int64_t rank,
+                  const runtime::State &state);
+/// The place of what a rank of a stage stores of the `i`-th instance there.
 runtime::Place instancePlace(const runtime::State &state, int64_t i,
-                             const Extents &extents);
+                             const Extents &extents, int64_t stage);
 
 } // namespace heddle::train
 

@@ -13,9 +13,11 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <fcntl.h>
+#include <optional>
 #include <unistd.h>
 
 namespace heddle::train {
@@ -146,16 +148,29 @@ heddle_rt_status writePieces(const Extents &extents, int64_t r,
   return status;
 }
 
+/// Where an instance lies on a stage that writes it: the first one that has it.
+/// None on others.
+std::optional<int64_t> positionToWrite(const runtime::Tables &tables,
+                                       const Plan::Part &part, int64_t stage) {
+  for (int64_t s = 0; s <= stage; ++s) {
+    const std::vector<int64_t> held = tables.instancesAt(*part.state, s);
+    const auto found = std::find(held.begin(), held.end(), part.instance);
+    if (found != held.end())
+      return s == stage ? std::optional(found - held.begin()) : std::nullopt;
+  }
+  return std::nullopt;
+}
+
 heddle_rt_status writeShare(Rank &rank, const Plan &plan, File &file) {
   std::vector<float> stored, run;
   for (const Plan::Part &part : plan.parts) {
     const State &state = *part.state;
-    const Extents extents(rank.tables.mesh, rank.rank, state.layout,
-                          state.file);
-    if (!extents.first())
+    const Extents extents = extentsOf(rank.tables, rank.rank, state);
+    const auto position = positionToWrite(rank.tables, part, rank.stage);
+    if (!extents.first() || !position)
       continue;
     run.resize(size_t(extents.runElements()));
-    HEDDLE_RT_TRY(downloadStored(rank, state, part.instance, extents, stored));
+    HEDDLE_RT_TRY(downloadStored(rank, state, *position, extents, stored));
     for (int64_t r = 0; r < extents.runCount(); ++r) {
       if (extents.storesRun()) {
         HEDDLE_RT_TRY(writePieces(extents, r, stored, part.offset, file));

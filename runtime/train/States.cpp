@@ -171,7 +171,7 @@ heddle_rt_status downloadAs(Rank &rank, const runtime::Place &place,
 heddle_rt_status downloadStored(Rank &rank, const State &state, int64_t i,
                                 const Extents &extents,
                                 std::vector<float> &stored) {
-  const runtime::Place place = instancePlace(state, i, extents);
+  const runtime::Place place = instancePlace(state, i, extents, rank.stage);
   stored.resize(size_t(extents.storedElements()));
   switch (state.dtype) {
   case HEDDLE_RT_F32: // as it is: tensors may be as large as memory allows
@@ -186,74 +186,111 @@ heddle_rt_status downloadStored(Rank &rank, const State &state, int64_t i,
   }
 }
 
+namespace {
+/// Draws or reads what the rank stores of one instance, named so.
+void makeStored(const Rank &rank, const Extents &extents,
+                const std::string &name, const Weights::Found &found,
+                const Distribution &distribution, std::vector<float> &block) {
+  const int64_t end = extents.storedBegin() + extents.storedElements();
+  block.assign(size_t(std::max(extents.blockElements(), end)), 0);
+  std::vector<float> run(size_t(extents.runElements()));
+  const uint64_t stream = random::nameHash(name);
+  for (int64_t r = 0; r < extents.runCount(); ++r) {
+    const int64_t first = extents.runStart(r);
+    if (found.tensor)
+      readRun(found, first, extents.runElements(), run.data());
+    else
+      drawRun(distribution, uint64_t(rank.tables.seed), stream, first,
+              extents.runElements(), run.data());
+    extents.toBlock(r, run.data(), block.data());
+  }
+}
+} // namespace
+
 heddle_rt_status fillStates(Rank &rank, const Weights *weights, bool testInit) {
-  std::vector<float> block, run;
+  std::vector<float> block;
   for (const State &state : rank.tables.states) {
-    const Extents extents(rank.tables.mesh, rank.rank, state.layout,
-                          state.file);
+    const Extents extents = extentsOf(rank.tables, rank.rank, state);
     const Distribution distribution = distributionOf(state, testInit);
-    run.resize(size_t(extents.runElements()));
-    for (int64_t i = 0; i < state.layers; ++i) {
-      const std::string name = state.instanceName(i);
-      const uint64_t stream = random::nameHash(name);
+    int64_t i = 0;
+    for (int64_t layer : rank.tables.instancesAt(state, rank.stage)) {
+      const std::string name = state.instanceName(layer);
       Weights::Found found;
       if (weights && state.kind == "parameter")
         found = weights->find(name);
-      const int64_t end = extents.storedBegin() + extents.storedElements();
-      block.assign(size_t(std::max(extents.blockElements(), end)), 0);
-      for (int64_t r = 0; r < extents.runCount(); ++r) {
-        const int64_t first = extents.runStart(r);
-        if (found.tensor)
-          readRun(found, first, extents.runElements(), run.data());
-        else
-          drawRun(distribution, uint64_t(rank.tables.seed), stream, first,
-                  extents.runElements(), run.data());
-        extents.toBlock(r, run.data(), block.data());
-      }
-      HEDDLE_RT_TRY(uploadValues(rank, state, instancePlace(state, i, extents),
-                                 block.data() + extents.storedBegin(),
-                                 extents.storedElements()));
+      makeStored(rank, extents, name, found, distribution, block);
+      HEDDLE_RT_TRY(uploadValues(
+          rank, state, instancePlace(state, i++, extents, rank.stage),
+          block.data() + extents.storedBegin(), extents.storedElements()));
     }
   }
   return HEDDLE_RT_OK;
 }
 
-heddle_rt_status checkReplicas(Rank &rank, int64_t step) {
-  std::vector<int64_t> own, all;
-  std::vector<const State *> whose;
+namespace {
+/// One instance of a state, of all stages together.
+struct Instance {
+  const State *state;
+  int64_t layer;
+};
+
+std::vector<Instance> listInstances(const Tables &tables) {
+  std::vector<Instance> list;
+  for (const State &state : tables.states)
+    for (int64_t layer = 0; layer < state.layers; ++layer)
+      list.push_back({&state, layer});
+  return list;
+}
+
+/// Hashes of the instances that the rank has; 0 for others.
+heddle_rt_status hashStates(Rank &rank, std::vector<int64_t> &hashes) {
   std::vector<char> bytes;
   for (const State &state : rank.tables.states) {
-    const Extents extents(rank.tables.mesh, rank.rank, state.layout,
-                          state.file);
-    for (int64_t i = 0; i < state.layers; ++i) {
+    const Extents extents = extentsOf(rank.tables, rank.rank, state);
+    const size_t first = hashes.size();
+    hashes.resize(first + size_t(state.layers), 0);
+    int64_t i = 0;
+    for (int64_t layer : rank.tables.instancesAt(state, rank.stage)) {
       bytes.resize(size_t(extents.storedElements() * bytesOf(state.dtype)));
-      HEDDLE_RT_TRY(rank.download(bytes.data(),
-                                  instancePlace(state, i, extents),
-                                  int64_t(bytes.size())));
-      own.push_back(int64_t(random::nameHash(bytes.data(), bytes.size())));
-      whose.push_back(&state);
+      HEDDLE_RT_TRY(rank.download(
+          bytes.data(), instancePlace(state, i++, extents, rank.stage),
+          int64_t(bytes.size())));
+      hashes[first + size_t(layer)] =
+          int64_t(random::nameHash(bytes.data(), bytes.size()));
     }
   }
+  return HEDDLE_RT_OK;
+}
+
+bool holds(const Tables &tables, int64_t rank, const Instance &instance) {
+  const std::vector<int64_t> held =
+      tables.instancesAt(*instance.state, tables.stageOf(rank));
+  return std::find(held.begin(), held.end(), instance.layer) != held.end();
+}
+} // namespace
+
+heddle_rt_status checkReplicas(Rank &rank, int64_t step) {
+  const Tables &tables = rank.tables;
+  std::vector<int64_t> own, all;
+  HEDDLE_RT_TRY(hashStates(rank, own));
   HEDDLE_RT_TRY(rank.gather(own, all));
+  const std::vector<Instance> instances = listInstances(tables);
   for (size_t s = 0; s < own.size(); ++s) {
-    const State &state = *whose[s];
+    const State &state = *instances[s].state;
     std::vector<int32_t> firstOf(size_t(rank.size), -1); // by share
     for (int32_t r = 0; r < rank.size; ++r) {
-      const Extents extents(rank.tables.mesh, r, state.layout, state.file);
-      int32_t &first = firstOf[size_t(extents.share())];
+      if (!holds(tables, r, instances[s]))
+        continue;
+      int32_t &first = firstOf[size_t(extentsOf(tables, r, state).share())];
       if (first < 0)
         first = r;
       else if (all[size_t(r) * own.size() + s] !=
-               all[size_t(first) * own.size() + s]) {
-        int64_t layer = 0;
-        for (size_t before = s; before-- > 0 && whose[before] == &state;)
-          ++layer;
+               all[size_t(first) * own.size() + s])
         return runtime::fail(HEDDLE_RT_CHECK_FAILED,
                              "after step {} the copies of {} {} on ranks {} "
                              "and {} differ",
-                             step, state.kind, state.instanceName(layer), first,
-                             r);
-      }
+                             step, state.kind,
+                             state.instanceName(instances[s].layer), first, r);
     }
   }
   return HEDDLE_RT_OK;

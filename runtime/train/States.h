@@ -38,7 +38,7 @@ private:
 /// their initial values; padding is zero.
 heddle_rt_status fillStates(Rank &rank, const Weights *weights, bool testInit);
 
-/// Reads what the rank stores of instance `i` (see Extents).
+/// Reads what the rank stores of the `i`-th instance of its stage.
 heddle_rt_status downloadStored(Rank &rank, const runtime::State &state,
                                 int64_t i, const Extents &extents,
                                 std::vector<float> &stored);
@@ -56,7 +56,8 @@ heddle_rt_status writeStates(Rank &rank, const std::string &path,
                              const std::vector<std::string> &kinds,
                              const std::vector<ScalarTensor> &scalars);
 
-/// Compares a hash of every state between the ranks that hold the same share.
+/// Compares a hash of every state between the ranks that hold the same share,
+/// on other stages too.
 /// HEDDLE_RT_CHECK_FAILED names the first state that differs. Collective.
 heddle_rt_status checkReplicas(Rank &rank, int64_t step);
 

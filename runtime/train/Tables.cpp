@@ -14,6 +14,7 @@
 
 #include <algorithm>
 #include <array>
+#include <numeric>
 #include <set>
 #include <type_traits>
 
@@ -34,6 +35,7 @@ void describePlace(V &v, P &p) {
   v.need("arena", p.arena);
   v.need("offset", p.offset);
   v.need("dtype", p.dtype);
+  v.may("by_stage", p.byStage);
 }
 template <class V, class L>
 void describeLayout(V &v, L &l) {
@@ -47,7 +49,7 @@ void describeState(V &v, S &x) {
   v.need("name", x.name);
   v.need("kind", x.kind);
   v.may("layers", x.layers);
-  v.may("first_layer", x.firstLayer);
+  v.may("held_by", x.heldBy);
   describePlace(v, x);
   describeLayout(v, x.layout);
   v.may("runs", x.layout.runs);
@@ -65,6 +67,10 @@ void describe(V &v, T &x) {
   if constexpr (std::is_same_v<S, Arena>) {
     v.need("name", x.name);
     v.need("bytes", x.bytes);
+    v.may("by_stage", x.byStage);
+  } else if constexpr (std::is_same_v<S, Stages>) {
+    v.may("axis", x.axis);
+    v.may("layers", x.layers);
   } else if constexpr (std::is_same_v<S, Input>) {
     describePlace(v, x);
     describeLayout(v, x.layout);
@@ -96,6 +102,7 @@ void describe(V &v, T &x) {
     v.may("program", x.program);
     v.need("mesh", x.mesh);
     v.need("arenas", x.arenas);
+    v.may("stages", x.stages);
     v.need("inputs", x.inputs);
     v.need("outputs", x.outputs);
     v.may("communicators", x.communicators);
@@ -319,13 +326,16 @@ public:
     if (t.version != 1)
       refuse("version is {}, this program reads 1", t.version);
     checkNumbers();
+    checkStages();
+    for (const Arena &arena : t.arenas)
+      checkByStage("arena " + arena.name, arena.byStage);
     for (const auto &[name, input] : t.inputs) {
       checkLayout("input " + name, input.layout);
-      checkPlace("input " + name, input,
-                 product(input.layout.local) * bytesOf(input.dtype));
+      checkPlaces("input " + name, input,
+                  product(input.layout.local) * bytesOf(input.dtype));
     }
     for (const auto &[name, output] : t.outputs)
-      checkPlace("output " + name, output, bytesOf(output.dtype));
+      checkPlaces("output " + name, output, bytesOf(output.dtype));
     if (!t.outputs.contains("loss"))
       refuse("there is no output 'loss'");
     std::set<std::string> seen;
@@ -421,14 +431,55 @@ private:
     return elements * bytesOf(s.dtype);
   }
 
-  void checkPlace(const std::string &what, const Place &p,
-                  int64_t bytes) const {
+  void checkByStage(const std::string &what,
+                    const std::vector<int64_t> &byStage) const {
+    if (!byStage.empty() && int64_t(byStage.size()) != t.numStages())
+      refuse("{}: by_stage has {} numbers for {} stages", what, byStage.size(),
+             t.numStages());
+  }
+
+  void checkPlace(const std::string &what, const Place &p, int64_t bytes,
+                  int64_t stage) const {
     if (p.arena < 0 || size_t(p.arena) >= t.arenas.size())
       refuse("{}: arena {} of {}", what, p.arena, t.arenas.size());
-    if (p.offset < 0 || bytes > t.arenas[size_t(p.arena)].bytes - p.offset)
+    checkByStage(what, p.byStage);
+    const Arena &arena = t.arenas[size_t(p.arena)];
+    if (p.offsetAt(stage) < 0 ||
+        bytes > arena.bytesAt(stage) - p.offsetAt(stage))
       refuse("{}: {} bytes at offset {} do not fit arena '{}' of {} bytes",
-             what, bytes, p.offset, t.arenas[size_t(p.arena)].name,
-             t.arenas[size_t(p.arena)].bytes);
+             what, bytes, p.offsetAt(stage), arena.name, arena.bytesAt(stage));
+  }
+  void checkPlaces(const std::string &what, const Place &p,
+                   int64_t bytes) const {
+    for (int64_t stage = 0; stage < t.numStages(); ++stage)
+      checkPlace(what, p, bytes, stage);
+  }
+
+  void checkStages() const {
+    if (t.stages.axis.empty())
+      return;
+    const int64_t stages = checkAxes("stages.axis", {t.stages.axis});
+    if (int64_t(t.stages.layers.size()) != stages)
+      refuse("stages.layers lists {} stages, axis '{}' has {}",
+             t.stages.layers.size(), t.stages.axis, stages);
+  }
+
+  /// That all instances are on stages, and no others.
+  void checkHeld(const std::string &what, const State &s) const {
+    std::vector<bool> held(size_t(s.layers), false);
+    for (int64_t stage : s.heldBy)
+      if (stage < 0 || stage >= t.numStages())
+        refuse("{}: held_by names stage {} of {}", what, stage, t.numStages());
+    for (int64_t stage = 0; stage < t.numStages(); ++stage)
+      for (int64_t layer : t.instancesAt(s, stage)) {
+        if (layer < 0 || layer >= s.layers)
+          refuse("{}: stage {} holds layer {} of {}", what, stage, layer,
+                 s.layers);
+        held[size_t(layer)] = true;
+      }
+    for (int64_t layer = 0; layer < s.layers; ++layer)
+      if (!held[size_t(layer)])
+        refuse("{}: no stage holds layer {}", what, layer);
   }
 
   void checkState(const std::string &what, const State &s) const {
@@ -441,7 +492,10 @@ private:
     if (s.layers > 1 && s.layerStride < bytes)
       refuse("{}: layers of {} bytes lie {} bytes apart", what, bytes,
              s.layerStride);
-    checkPlace(what, s, (s.layers - 1) * s.layerStride + bytes);
+    checkHeld(what, s);
+    for (int64_t stage = 0; stage < t.numStages(); ++stage)
+      if (const auto held = int64_t(t.instancesAt(s, stage).size()))
+        checkPlace(what, s, (held - 1) * s.layerStride + bytes, stage);
     if (s.init.type != "normal" && s.init.type != "zeros" &&
         s.init.type != "ones")
       refuse("{}: initial values '{}', expected normal, zeros or ones", what,
@@ -475,8 +529,38 @@ std::string State::instanceName(int64_t i) const {
   const size_t at = name.find("{}");
   if (at == std::string::npos)
     return name;
-  return name.substr(0, at) + std::to_string(firstLayer + i) +
-         name.substr(at + 2);
+  return name.substr(0, at) + std::to_string(i) + name.substr(at + 2);
+}
+
+int64_t Tables::numStages() const {
+  return stages.axis.empty() ? 1 : int64_t(stages.layers.size());
+}
+
+int64_t Tables::stageOf(int64_t rank) const {
+  for (size_t i = mesh.size(); i-- > 0;) {
+    if (mesh[i].first == stages.axis)
+      return rank % mesh[i].second;
+    rank /= mesh[i].second;
+  }
+  return 0;
+}
+
+std::vector<int64_t> Tables::layersAt(int64_t stage, int64_t layers) const {
+  if (!stages.axis.empty())
+    return stages.layers[size_t(stage)];
+  std::vector<int64_t> all(static_cast<size_t>(layers));
+  std::iota(all.begin(), all.end(), 0);
+  return all;
+}
+
+std::vector<int64_t> Tables::instancesAt(const State &state,
+                                         int64_t stage) const {
+  if (state.name.find("{}") != std::string::npos)
+    return layersAt(stage, state.layers);
+  const std::vector<int64_t> &held = state.heldBy;
+  if (held.empty() || std::find(held.begin(), held.end(), stage) != held.end())
+    return {0};
+  return {};
 }
 
 int64_t Tables::ranks() const {

@@ -196,9 +196,12 @@ uint64_t Trainer::dropoutSeed(int64_t step, int64_t layer) const {
 
 heddle_rt_status Trainer::setLayerSeeds(const runtime::Input &input,
                                         int64_t step) {
-  std::vector<uint64_t> seeds(size_t(elementsOf(input.layout.local)));
-  for (size_t layer = 0; layer < seeds.size(); ++layer)
-    seeds[layer] = dropoutSeed(step, int64_t(layer));
+  std::vector<uint64_t> seeds;
+  for (int64_t layer :
+       tables.layersAt(rank.stage, elementsOf(input.layout.local)))
+    seeds.push_back(dropoutSeed(step, layer));
+  if (seeds.empty()) // a stage without layers
+    return HEDDLE_RT_OK;
   return rank.upload(input, seeds.data(), int64_t(seeds.size()) * 8);
 }
 

@@ -2,7 +2,7 @@
 
 #include "heddle/Runtime/Tables.h"
 #include "runtime/train/Cbor.h"
-#include "runtime/train/Extents.h"
+#include "runtime/train/Rank.h"
 #include "test/runtime/TrainProgram.h"
 
 #include <gmock/gmock.h>
@@ -102,10 +102,89 @@ TEST(Tables, RefusesWhatDoesNotFit) {
 TEST(Tables, InstanceNames) {
   runtime::State state;
   state.name = "model.layers.{}.weight";
-  state.firstLayer = 4;
-  EXPECT_EQ(state.instanceName(3), "model.layers.7.weight");
+  EXPECT_EQ(state.instanceName(7), "model.layers.7.weight");
   state.name = "lm_head.weight";
   EXPECT_EQ(state.instanceName(0), "lm_head.weight");
+}
+
+/// The mesh of `bigramTables` with stages before it, of 5 layers.
+runtime::Tables stagedTables() {
+  runtime::Tables tables = bigramTables();
+  tables.mesh.insert(tables.mesh.begin(), {"pp", 3});
+  tables.stages = {"pp", {{0, 3}, {1, 2, 4}, {}}};
+  runtime::State layers = tables.states[0];
+  layers.name = "layers.{}.weight";
+  layers.layers = 5;
+  layers.layerStride = 4096;
+  layers.byStage = {0, 64, 1 << 20}; // nothing is on the last one
+  tables.arenas[0].bytes = 3 * 4096 + kBytes;
+  tables.arenas[0].byStage = {2 * 4096, 3 * 4096 + kBytes, kBytes};
+  tables.states.push_back(layers);
+  tables.states[0].heldBy = {0, 2};
+  return tables;
+}
+
+TEST(Stages, HoldWhatTheTableSays) {
+  const runtime::Tables tables =
+      runtime::decodeTables(encodeTables(stagedTables()));
+  EXPECT_EQ(tables.numStages(), 3);
+  EXPECT_EQ(tables.stageOf(3), 0);
+  EXPECT_EQ(tables.stageOf(4), 1);
+  EXPECT_EQ(tables.stageOf(11), 2);
+  const runtime::State &shared = tables.states[0],
+                       &layers = tables.states.back();
+  EXPECT_EQ(tables.instancesAt(layers, 1), (std::vector<int64_t>{1, 2, 4}));
+  EXPECT_TRUE(tables.instancesAt(layers, 2).empty());
+  EXPECT_TRUE(tables.instancesAt(shared, 1).empty());
+  EXPECT_EQ(tables.instancesAt(shared, 2), (std::vector<int64_t>{0}));
+  EXPECT_EQ(instancePlace(layers, 2, extentsOf(tables, 4, layers), 1).offset,
+            64 + 2 * 4096);
+  EXPECT_EQ(tables.layersAt(0, 5), (std::vector<int64_t>{0, 3}));
+  EXPECT_EQ(bigramTables().layersAt(0, 3), (std::vector<int64_t>{0, 1, 2}));
+}
+
+/// Copies on several stages are copies of one share.
+TEST(Stages, SharesAreThoseOfAnyStage) {
+  const runtime::Tables tables = stagedTables();
+  const runtime::State &state = tables.states[0];
+  for (int64_t rank = 0; rank < 4; ++rank) {
+    const Extents here = extentsOf(tables, rank, state),
+                  there = extentsOf(tables, 8 + rank, state);
+    EXPECT_EQ(here.share(), there.share());
+    EXPECT_EQ(here.first(), there.first());
+    EXPECT_EQ(here.share() == extentsOf(tables, 0, state).share(),
+              here.runCount() &&
+                  here.runStart(0) == extentsOf(tables, 0, state).runStart(0));
+  }
+}
+
+TEST(Stages, RefusesWhatDoesNotFit) {
+  const auto why = [](auto change) -> std::string {
+    runtime::Tables tables = stagedTables();
+    change(tables);
+    try {
+      runtime::decodeTables(encodeTables(tables));
+    } catch (const runtime::TablesError &error) {
+      return error.what();
+    }
+    return "accepted";
+  };
+  using T = runtime::Tables;
+  EXPECT_EQ(why([](T &) {}), "accepted");
+  EXPECT_THAT(why([](T &t) { t.stages.axis = "cp"; }),
+              HasSubstr("no axis 'cp'"));
+  EXPECT_THAT(why([](T &t) { t.stages.layers.pop_back(); }),
+              HasSubstr("lists 2 stages, axis 'pp' has 3"));
+  EXPECT_THAT(why([](T &t) { t.stages.layers[0] = {0}; }),
+              HasSubstr("no stage holds layer 3"));
+  EXPECT_THAT(why([](T &t) { t.stages.layers[2] = {5}; }),
+              HasSubstr("stage 2 holds layer 5 of 5"));
+  EXPECT_THAT(why([](T &t) { t.states[0].heldBy = {3}; }),
+              HasSubstr("held_by names stage 3 of 3"));
+  EXPECT_THAT(why([](T &t) { t.states[0].byStage = {0}; }),
+              HasSubstr("by_stage has 1 numbers for 3 stages"));
+  EXPECT_THAT(why([](T &t) { t.arenas[0].byStage[1] = 2 * 4096 + 128; }),
+              HasSubstr("do not fit arena 'main'"));
 }
 
 /// Layouts drawn at random: 1 to 3 dimensions, axes in any order, padding, and

@@ -193,6 +193,24 @@ class Usage(HeddleTest):
         self.refuse("compile", self.model, "--cluster", self.cluster, "--train", self.train, "--plan", self.plan,
                     "-o", self.out, words=["global_batch", "micro_batches"], code=1)
 
+    def test_tables_of_stages_that_cannot_run(self):
+        stages = {"layers": [["0"], ["1"]], "embedding": [0, 0], "head": [1, 0]}
+        self.train = self.write("two.yaml", {**TRAIN, "global_batch": 2})
+
+        def refuse(schedule, code, words):
+            plan = self.write("stages.json", {**PLAN, "mesh": [["pp", 2], ["dp", 1], ["cp", 1], ["tp", 1]],
+                                              "stages": {**stages, "schedule": schedule}})
+            files = (self.model, "--plan", plan, "--train", self.train)
+            self.refuse("explain", *files, code=code, words=words)
+            self.refuse("verify", *files, code=code, words=words)
+            self.refuse("compile", *files, "--cluster", self.cluster, "-o", self.out, code=code, words=words)
+
+        # Rank 1 begins with what rank 0 makes behind the end of the other one.
+        refuse({"table": ["F0 D0 F1 D1 O", "F1 F0 D0 D1 O"]}, 1,
+               ["stuck in a circle of 2 waits", "rank 0 slot 1 (D0) waits for rank 1", "rank 1 slot 0 (F1) waits for"])
+        refuse({"table": ["F0 D0 X1 D1 O", "F1 F0 D0 D1 O"]}, 2, ["stages.json", "row 0", "X1", "expected F, B, W, D or O"])
+        refuse("none", 1, ["schedule none: 2 ranks of pp, expected 1", "one_f_one_b"])
+
     def test_masks_of_dropout_take_nothing_and_follow_the_settings(self):
         gpt2 = self.write("gpt2.json", {
             "model_type": "gpt2", "n_embd": 16, "n_layer": 2, "n_head": 4, "n_positions": 32, "vocab_size": 48})

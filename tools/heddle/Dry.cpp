@@ -236,7 +236,8 @@ static std::string findLooseArena(const runtime::Tables &tables,
     for (const json &allocation : recording.trace["allocations"]) {
       int64_t size = allocation["bytes"].get<int64_t>();
       for (const runtime::Arena &arena : tables.arenas)
-        if (allocation["name"] == arena.name && arena.bytes == size) {
+        if (allocation["name"] == arena.name &&
+            arena.bytesAt(tables.stageOf(recording.rank)) == size) {
           bytes += size;
           highest += allocation["highest"].get<int64_t>();
         }

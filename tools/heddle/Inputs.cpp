@@ -1,5 +1,7 @@
 #include "tools/heddle/Inputs.h"
 
+#include "heddle/Schedule/CheckStages.h"
+
 using namespace heddle;
 using namespace heddle::tool;
 
@@ -32,6 +34,9 @@ Result<Inputs> tool::readInputs(const InputPaths &paths) {
   });
   if (error)
     return *error;
+  if (inputs.plan)
+    if (Result<void> rows = checkScheduleText(*inputs.plan); !rows)
+      return Error{paths.plan + ": " + rows.message()};
   if (inputs.train)
     inputs.model.dropout = effectiveDropout(inputs.model, *inputs.train);
   return inputs;
@@ -47,6 +52,10 @@ Result<std::vector<std::string>> tool::checkInputs(const Inputs &inputs) {
                 inputs.cluster ? &*inputs.cluster : nullptr);
   if (!more)
     return more.error();
+  Result<std::vector<PlanWarning>> ofStages = checkStages(*inputs.plan);
+  if (!ofStages)
+    return ofStages.error();
+  more->insert(more->end(), ofStages->begin(), ofStages->end());
   for (const PlanWarning &warning : *more)
     warnings->push_back(warning.message);
   return warnings;

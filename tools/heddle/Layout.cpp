@@ -64,7 +64,7 @@ static json runOf(const Mesh &mesh, const runtime::Layout &layout,
   return {std::min(part * length, block), std::min((part + 1) * length, block)};
 }
 
-/// Axes along which ranks store the same.
+/// Axes along which ranks of a stage store the same.
 static std::vector<std::string> replicaAxes(const Mesh &mesh,
                                             const runtime::Layout &layout) {
   std::vector<std::string> axes;
@@ -74,13 +74,15 @@ static std::vector<std::string> replicaAxes(const Mesh &mesh,
     };
     bool cuts = names(layout.runs) ||
                 std::any_of(layout.dims.begin(), layout.dims.end(), names);
-    if (!cuts && size > 1)
+    if (!cuts && size > 1 && name != mesh.tables.stages.axis)
       axes.push_back(name);
   }
   return axes;
 }
 
-static json ranksOf(const Mesh &mesh, const runtime::Layout &layout) {
+/// Of the ranks whose stage holds instance `i`.
+static json ranksOf(const Mesh &mesh, const runtime::State &state, int64_t i) {
+  const runtime::Layout &layout = state.layout;
   const bool all = mesh.tables.ranks() <= tool::kListedRanks;
   std::vector<std::string> replicas = replicaAxes(mesh, layout);
   json ranks = json::array();
@@ -89,7 +91,10 @@ static json ranksOf(const Mesh &mesh, const runtime::Layout &layout) {
         std::all_of(replicas.begin(), replicas.end(), [&](const auto &axis) {
           return mesh.coordinate(rank, axis) == 0;
         });
-    if (!all && !first)
+    const std::vector<int64_t> held =
+        mesh.tables.instancesAt(state, mesh.tables.stageOf(rank));
+    if ((!all && !first) ||
+        std::find(held.begin(), held.end(), i) == held.end())
       continue;
     json entry = {{"rank", rank},
                   {"extents", extentsOf(mesh, layout, rank)},
@@ -112,16 +117,19 @@ std::string tool::layoutText(const runtime::Tables &tables) {
   for (const runtime::State &state : tables.states) {
     if (!kinds.count(state.kind))
       continue;
-    // The same for every layer, but for the name.
     json rest = {{"kind", state.kind},
                  {"shape", state.layout.shape},
                  {"file_shape", state.file.shape},
                  {"dtype", state.dtype == HEDDLE_RT_F32    ? "fp32"
                            : state.dtype == HEDDLE_RT_BF16 ? "bf16"
-                                                           : "other"},
-                 {"ranks", ranksOf(mesh, state.layout)}};
-    std::string tail = rest.dump().substr(1);
+                                                           : "other"}};
+    std::string tail;
     for (int64_t i = 0; i < state.layers; ++i) {
+      // Without stages the same for every layer.
+      if (i == 0 || !tables.stages.axis.empty()) {
+        rest["ranks"] = ranksOf(mesh, state, i);
+        tail = rest.dump().substr(1);
+      }
       text += fmt::format("{}{{\"name\": {}, {}", separator,
                           json(state.instanceName(i)).dump(), tail);
       separator = ",\n";

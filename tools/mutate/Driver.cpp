@@ -66,9 +66,11 @@ heddle_rt_status setInputs(Rank &rank) {
       if (name == "dropout_seed")
         seeds.push_back(seedOf(-1));
       else
-        for (int64_t i = 0; i < elementsOf(input.layout.local); ++i)
-          seeds.push_back(seedOf(i));
-      TRY(rank.upload(input, seeds.data(), int64_t(seeds.size()) * 8));
+        for (int64_t layer :
+             rank.tables.layersAt(rank.stage, elementsOf(input.layout.local)))
+          seeds.push_back(seedOf(layer));
+      if (!seeds.empty())
+        TRY(rank.upload(input, seeds.data(), int64_t(seeds.size()) * 8));
       continue;
     }
     if (input.layout.shape.empty()) {
@@ -95,14 +97,14 @@ heddle_rt_status setInputs(Rank &rank) {
 heddle_rt_status enlargeParameters(Rank &rank) {
   std::vector<float> stored;
   for (const runtime::State &state : rank.tables.states) {
-    const Extents extents(rank.tables.mesh, rank.rank, state.layout,
-                          state.file);
-    for (int64_t i = 0; i < state.layers && state.kind == "parameter"; ++i) {
-      TRY(downloadStored(rank, state, i, extents, stored));
+    const Extents extents = extentsOf(rank.tables, rank.rank, state);
+    const size_t held = rank.tables.instancesAt(state, rank.stage).size();
+    for (size_t i = 0; i < held && state.kind == "parameter"; ++i) {
+      TRY(downloadStored(rank, state, int64_t(i), extents, stored));
       for (float &value : stored)
         value *= 4;
-      TRY(rank.upload(instancePlace(state, i, extents), stored.data(),
-                      int64_t(stored.size() * sizeof(float))));
+      TRY(rank.upload(instancePlace(state, int64_t(i), extents, rank.stage),
+                      stored.data(), int64_t(stored.size() * sizeof(float))));
     }
   }
   return HEDDLE_RT_OK;
@@ -116,11 +118,12 @@ heddle_rt_status readBlocks(Rank &rank, Blocks &blocks) {
       TRY(rank.download(blocks.back().data(), output, 4));
     }
   for (const runtime::State &state : rank.tables.states) {
-    const Extents extents(rank.tables.mesh, rank.rank, state.layout,
-                          state.file);
-    for (int64_t i = 0; i < state.layers; ++i)
+    const Extents extents = extentsOf(rank.tables, rank.rank, state);
+    const size_t held = rank.tables.instancesAt(state, rank.stage).size();
+    for (size_t i = 0; i < held; ++i)
       if (state.kind == "parameter" || state.kind == "gradient")
-        TRY(downloadStored(rank, state, i, extents, blocks.emplace_back()));
+        TRY(downloadStored(rank, state, int64_t(i), extents,
+                           blocks.emplace_back()));
   }
   return HEDDLE_RT_OK;
 }

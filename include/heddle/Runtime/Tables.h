@@ -34,10 +34,24 @@ struct TablesError : std::runtime_error {
 };
 
 /// Where a value lies on a rank: `offset` bytes into arena `arena`, as
-/// heddle_program_arena numbers them. The same on every rank.
+/// heddle_program_arena numbers them. The same on every rank of a stage.
 struct Place {
   int32_t arena = 0;
   int64_t offset = 0;
+  std::vector<int64_t> byStage = {}; ///< offsets, where stages differ
+
+  int64_t offsetAt(int64_t stage) const {
+    return byStage.empty() ? offset : byStage[size_t(stage)];
+  }
+};
+
+/// Pipeline stages: the places over an axis of the mesh, each of which holds
+/// some of the layers. All ranks run one program.
+struct Stages {
+  std::string axis; ///< empty: there are no stages
+  /// Numbers of the layers that each stage holds, in the order in which they
+  /// lie there.
+  std::vector<std::vector<int64_t>> layers;
 };
 
 /// How a whole tensor is cut over ranks. Dimension i has `shape[i]` true
@@ -68,7 +82,7 @@ struct Layout {
 /// | positions | i32 | m x b x s | default 0, 1, 2, ... along s |
 /// | token_numbers | i32 | m x b x s | 0, 1, 2, ... over the global batch |
 /// | dropout_seed | i64 | scalar | of the step, Random.h: layer -1 |
-/// | layer_dropout_seeds | i64 | layers | of each layer in the step |
+/// | layer_dropout_seeds | i64 | layers | of each layer of the stage |
 /// | learning_rate | f32 | scalar | by the schedule |
 /// | step | i32 | scalar | 1 in the first step |
 /// | bias_correction1, bias_correction2 | f32 | scalar | 1 / (1 - beta^step) |
@@ -76,7 +90,7 @@ struct Layout {
 /// m is micro_batches, b = global_batch / m (over all of dp), s is
 /// sequence_length; `[j, i, :]` is sequence j * b + i of the global batch.
 /// Padding of tokens is 0, of labels -100, of the others 0. A scalar has an
-/// empty shape.
+/// empty shape; layers are those of the stage with most.
 struct Input : Place {
   heddle_rt_dtype dtype = HEDDLE_RT_F32;
   Layout layout; ///< its four keys stand in the same map as offset and dtype
@@ -91,7 +105,12 @@ struct Output : Place {
 
 struct Arena {
   std::string name;
-  int64_t bytes = 0;
+  int64_t bytes = 0;                 ///< the most of any stage
+  std::vector<int64_t> byStage = {}; ///< where stages differ
+
+  int64_t bytesAt(int64_t stage) const {
+    return byStage.empty() ? bytes : byStage[size_t(stage)];
+  }
 };
 
 /// How the tensor stands in a checkpoint: a row-major tensor of `shape`. It is
@@ -121,8 +140,9 @@ struct State : Place {
   /// the same tensor's. At the end of a step a gradient is the whole sum over
   /// the global batch (reduced; before clipping).
   std::string kind;
-  int64_t layers = 1;     ///< instances; 1 where the name has no "{}"
-  int64_t firstLayer = 0; ///< number of the first instance
+  int64_t layers = 1; ///< instances; 1 where the name has no "{}"
+  /// Where the name has no "{}": stages that hold it; empty: all.
+  std::vector<int64_t> heldBy;
   heddle_rt_dtype dtype = HEDDLE_RT_F32;
   Layout layout;           ///< of one instance; keys in the same map
   bool inRow = false;      ///< `offset` is that of the whole row
@@ -132,7 +152,7 @@ struct State : Place {
   Initial init;
   bool decay = false; ///< weight decay applies (information; kernels have it)
 
-  /// The name of instance `i`: "{}" replaced by firstLayer + i.
+  /// The name of instance `i`: "{}" replaced by i.
   std::string instanceName(int64_t i) const;
 };
 
@@ -160,6 +180,7 @@ struct Tables {
   std::string program; ///< name for people: model and plan
   std::vector<std::pair<std::string, int64_t>> mesh; ///< outermost first
   std::vector<Arena> arenas;
+  Stages stages;
   std::map<std::string, Input> inputs;
   std::map<std::string, Output> outputs;
   std::vector<std::vector<std::string>> communicators; ///< lists of axes
@@ -175,10 +196,18 @@ struct Tables {
   double peakFlopsPerDevice = 0; ///< 0: unknown, no MFU is shown
 
   int64_t ranks() const; ///< product of the mesh
+  int64_t numStages() const;
+  int64_t stageOf(int64_t rank) const;
+  /// Of `layers` layers those that a stage holds, in the order in which they
+  /// lie.
+  std::vector<int64_t> layersAt(int64_t stage, int64_t layers) const;
+  /// Instances of a state that a stage holds, likewise.
+  std::vector<int64_t> instancesAt(const State &state, int64_t stage) const;
 };
 
 /// Reads and checks: sizes agree, axes exist and no layout names one twice,
-/// padded sizes divide, places lie in their arenas, names are not repeated.
+/// padded sizes divide, places lie in their arenas on each stage, every layer
+/// is on a stage, names are not repeated.
 /// \throws TablesError
 Tables decodeTables(std::string_view cbor);
 std::string encodeTables(const Tables &tables);

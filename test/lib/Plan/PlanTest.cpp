@@ -319,7 +319,7 @@ TEST(PlanCheck, ExamplesForDpAndTpAreLegal) {
   Result<Plan> pipelined =
       readPlan(std::filesystem::path(examplePath("llama-3.1-405b-16384.json")));
   EXPECT_THAT(checked(*pipelined, test::llama405b(), 2048),
-              HasSubstr("pipeline parallelism (pp = 16) is not supported yet"));
+              HasSubstr("recompute (layers \"0..125\") is not supported yet"));
 }
 
 TEST(PlanCheck, MegatronCoversEveryFamily) {
@@ -396,8 +396,7 @@ TEST(PlanCheck, LayersAreCoveredOnce) {
   EXPECT_THAT(withLayers(R"([["0..6"]])"), HasSubstr("beyond the model's 6"));
   EXPECT_THAT(withLayers(R"([["0..3", "3..5"]])"),
               HasSubstr("layer 3 is in \"3..5\" and in another range"));
-  EXPECT_THAT(withLayers(R"([["0..2", "3..5"]])"),
-              HasSubstr("more than one chunk per rank (2 chunks)"));
+  EXPECT_EQ(withLayers(R"([["0..2", "3..5"]])"), "");
 }
 
 TEST(PlanCheck, UnsupportedFeaturesAreNamedWhereActive) {
@@ -429,9 +428,9 @@ TEST(PlanCheck, UnsupportedFeaturesAreNamedWhereActive) {
   EXPECT_THAT(with(1, 1, 1, R"("precision": {"reduce": "bf16"})"),
               HasSubstr("precision.reduce \"bf16\"" + tail));
   EXPECT_EQ(with(1, 1, 1, R"("overlap": {"memory_bytes": 0})"), "");
-  EXPECT_THAT(with(1, 1, 1, R"("stages": {"layers": [["0..5"]],
+  EXPECT_EQ(with(1, 1, 1, R"("stages": {"layers": [["0..5"]],
                              "schedule": "gpipe"})"),
-              HasSubstr("schedule \"gpipe\"" + tail));
+            "");
 }
 
 TEST(PlanCheck, IdleRanksAreToldWhereThereAreAny) {
