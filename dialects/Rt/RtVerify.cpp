@@ -2,6 +2,8 @@
 
 #include "dialects/Rt/Rt.h"
 
+#include "mlir/Dialect/Arith/IR/Arith.h"
+
 #include "mlir/IR/Matchers.h"
 #include "llvm/ADT/DenseSet.h"
 #include "llvm/ADT/STLExtras.h"
@@ -287,10 +289,11 @@ static LogicalResult verifyPlace(BufferOp op, ArenaAttr arena, int64_t stage) {
   if (failed(verifyAffine(op, place[0], op.getIndices(), strides))) // C2
     return failure();
   int64_t end = place[0] + op.getType().getSpanBytes();
-  if (strides.empty() && end > arena.getBytesAt(stage)) // C3
+  // A stage need not use the buffer, so the largest arena counts.
+  if (strides.empty() && end > arena.getBytes()) // C3
     return op.emitOpError()
            << "ends at byte " << end << " of arena '" << arena.getName()
-           << "', which has " << arena.getBytesAt(stage);
+           << "', which has " << arena.getBytes();
   int64_t bytes = op.getType().getElementBytes();
   if (llvm::any_of(place, [&](int64_t s) { return s % bytes != 0; })) // C4
     return op.emitOpError()
@@ -367,19 +370,24 @@ static LogicalResult verifyEvent(Op op) {
 
 LogicalResult GroupOp::verifyRegions() {
   StringRef stream;
-  for (Operation &op : getBody().front()) {
-    if (isa<ViewOp, BufferOp, RankIndexOp, LookupOp>(op))
-      continue;
+  WalkResult walked = getBody().walk([&](Operation *op) -> WalkResult {
+    if (isa<ViewOp, BufferOp, RankIndexOp, LookupOp, ForOp, SwitchOp, EndOp>(
+            op) ||
+        op->hasTrait<OpTrait::ConstantLike>() ||
+        isa<arith::DivSIOp, arith::RemSIOp>(op))
+      return WalkResult::advance();
     auto work = dyn_cast<WorkOpInterface>(op);
-    if (!work || !(op.hasAttr("axes") || isa<SendOp, ReceiveOp>(op))) // C1
-      return op.emitOpError()
+    if (!work || !(op->hasAttr("axes") || isa<SendOp, ReceiveOp>(op))) // C1
+      return op->emitOpError()
              << "is no collective and no message, so it cannot be in a group";
     if (!stream.empty() && work.getStreamName() != stream)
-      return op.emitOpError() << "is on stream '" << work.getStreamName()
-                              << "', others of its group on '" << stream << "'";
+      return op->emitOpError()
+             << "is on stream '" << work.getStreamName()
+             << "', others of its group on '" << stream << "'";
     stream = work.getStreamName();
-  }
-  return success();
+    return WalkResult::advance();
+  });
+  return failure(walked.wasInterrupted());
 }
 
 LogicalResult RecordOp::verify() { return verifyEvent(*this); }

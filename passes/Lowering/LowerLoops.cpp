@@ -48,12 +48,20 @@ void StepLowering::planLoop(LoopOp loop) {
                            "saved from forward for backward", type, "saved",
                            bytesBetween(type)});
   }
+  auto isSaved = [&](Value value) {
+    return llvm::is_contained(yield.getCollected(), value) &&
+           !loop.getReversed() &&
+           value.getParentBlock() == &loop.getBody().front() &&
+           value.getDefiningOp();
+  };
+  if (stages) // one entry more where the loop's input is in front of the others
+    for (auto [family, value] : llvm::zip(plan.stacks, yield.getCollected()))
+      setOfChunk(family, loop.getCount() +
+                             (llvm::is_contained(yield.getCarried(), value) &&
+                              isSaved(value)));
   for (auto [i, value] : llvm::enumerate(yield.getCarried())) {
     auto collected = llvm::find(yield.getCollected(), value);
-    bool saved = collected != yield.getCollected().end() &&
-                 !loop.getReversed() &&
-                 value.getParentBlock() == &loop.getBody().front() &&
-                 value.getDefiningOp();
+    bool saved = isSaved(value);
     plan.saved.push_back(saved);
     if (saved) { // entry l of the loop's input is what iteration l - 1 saved
       Family &stack = plan.stacks[collected - yield.getCollected().begin()];
@@ -116,11 +124,17 @@ LogicalResult StepLowering::lowerLoop(LoopOp loop) {
            lowerIterations(loop, plan, rest, prefetch.depth, prefetch, false))))
     return failure();
   for (auto [i, result] : llvm::enumerate(loop.getCarriedResults()))
-    lowering.bind(result, entry(plan.carried[i], Value(),
-                                plan.saved[i] ? loop.getCount() : 0));
+    lowering.bind(result, plan.saved[i] ? lastEntry(loop, plan.carried[i])
+                                        : entry(plan.carried[i], Value()));
   for (auto [family, result] : llvm::zip(plan.stacks, loop.getStacks()))
     stacks[result] = family;
   return success();
+}
+
+Value StepLowering::lastEntry(LoopOp loop, const Family &family) {
+  if (loop.getLimit())
+    return entry(family, indices.lookup(loop.getLimit()));
+  return entry(family, Value(), loop.getCount());
 }
 
 LogicalResult StepLowering::lowerIterations(LoopOp loop, const Loop &plan,
@@ -132,8 +146,13 @@ LogicalResult StepLowering::lowerIterations(LoopOp loop, const Loop &plan,
   int64_t lower =
       loop.getFirst() +
       (loop.getReversed() ? loop.getCount() - begin - count : begin);
-  auto made = rt::ForOp::create(builder(), loop.getLoc(), loop.getOver(), lower,
-                                lower + count, loop.getReversed());
+  OpFoldResult upper = builder().getI64IntegerAttr(lower + count);
+  if (loop.getLimit())
+    upper = indices.lookup(loop.getLimit());
+  auto made =
+      rt::ForOp::create(builder(), loop.getLoc(), loop.getOver(),
+                        OpFoldResult(builder().getI64IntegerAttr(lower)), upper,
+                        loop.getReversed());
   OpBuilder::InsertionGuard guard(builder());
   builder().setInsertionPointToStart(&made.getBody().front());
   Value index = made.getInductionVariable();
@@ -179,7 +198,7 @@ StepLowering::Prefetch StepLowering::planPrefetch(LoopOp loop) {
   auto depth = overlap ? overlap.getAs<IntegerAttr>("prefetch") : IntegerAttr();
   int64_t wanted =
       std::min<int64_t>(depth ? depth.getInt() : 0, loop.getCount() - 1);
-  if (wanted < 1)
+  if (wanted < 1 || loop.getLimit())
     return prefetch;
   for (auto gather : loop.getBody().getOps<dist::AllGatherOp>()) {
     LoadOp load = gatheredState(gather, loop);

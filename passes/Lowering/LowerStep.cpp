@@ -10,6 +10,8 @@ using namespace heddle::lowering;
 using namespace heddle::transformer;
 
 LogicalResult StepLowering::run(func::FuncOp step) {
+  if (failed(beginStages(step)))
+    return failure();
   states.findRows(step);
   for (BlockArgument argument : step.getArguments())
     bindInput(argument);
@@ -168,6 +170,23 @@ LogicalResult StepLowering::lowerOne(Operation &op) {
       .Case<LoopOp>([&](auto loop) { return lowerLoop(loop); })
       .Case<func::CallOp>([&](auto call) { return lowerCall(call); })
       .Case<dist::BucketOp>([&](auto bucket) { return lowerBucket(bucket); })
+      .Case<stage::RunOp>([&](auto run) { return lowerRun(run); })
+      .Case<stage::WhereOp>([&](auto where) { return lowerWhere(where); })
+      .Case<stage::SumEndsOp>([&](auto sums) { return lowerSumEnds(sums); })
+      .Case<stage::UndefinedOp>([](auto) { return success(); })
+      .Case<stage::LayersOp>([&](auto layers) {
+        indices[layers.getResult()] =
+            layers.getChunk()
+                ? number("chunk_layers", indices[layers.getChunk()])
+                : number("layers_held", Value());
+        return success();
+      })
+      .Case<stage::LayerOp>([&](auto layer) {
+        indices[layer.getResult()] =
+            sum(number("chunk_begins", indices[layer.getChunk()]),
+                indices[layer.getIndex()]);
+        return success();
+      })
       .Case<LoadOp>([&](auto load) {
         lowering.bind(load.getResult(),
                       stateEntry(load.getState(), load.getIndex()));
@@ -213,8 +232,12 @@ LogicalResult StepLowering::lowerZero(ZeroOp zero) {
     emit(Value());
     return success();
   }
+  OpFoldResult count = builder().getI64IntegerAttr(state.getCount());
+  if (stages)
+    count = number("layers_held", Value());
   auto loop =
-      rt::ForOp::create(builder(), zero.getLoc(), "layer", 0, state.getCount());
+      rt::ForOp::create(builder(), zero.getLoc(), "layer",
+                        OpFoldResult(builder().getI64IntegerAttr(0)), count);
   OpBuilder::InsertionGuard guard(builder());
   builder().setInsertionPointToStart(&loop.getBody().front());
   emit(loop.getInductionVariable());

@@ -15,6 +15,12 @@ struct Family {
   llvm::StringRef memoryClass;
   int64_t stride = 0; ///< bytes from one entry to the next; 0: one entry
   int64_t offset = 0; ///< bytes to entry 0
+  /// Where there are several sets of entries, as many as a schedule has in
+  /// flight: which one, and bytes from one to the next.
+  mlir::Value set = {};
+  int64_t setStride = 0;
+  /// Bytes of all entries on each pipeline stage, where they differ.
+  std::vector<int64_t> bytesByStage = {};
 };
 
 /// Lowers `@step` into the function `into` of the program.

@@ -20,11 +20,16 @@ inline constexpr llvm::StringLiteral kComm = "comm";
 /// And of those that gather beside products: behind gradients on `comm` what
 /// the next product reads would wait for all of them.
 inline constexpr llvm::StringLiteral kGather = "gather";
+/// The stream of what passes between pipeline stages.
+inline constexpr llvm::StringLiteral kTransfers = "transfers";
 
 /// Attribute of an `rt.buffer`: what its bytes are for ("parameters",
 /// "gradients", "optimizer", "inputs", "outputs", "saved", "workspace",
 /// "communication"). All but the last three live from step to step.
 inline constexpr llvm::StringLiteral kClassName = "memory_class";
+/// Attribute of an `rt.buffer`, integers: bytes of the object that it is a part
+/// of, on each pipeline stage.
+inline constexpr llvm::StringLiteral kBytesByStageName = "bytes_by_stage";
 
 /// What the functions of one program share.
 struct Program {

@@ -97,7 +97,7 @@ Value StatePlaces::wholeBucket(ArrayRef<StringRef> members, Value index) {
       });
   if (!isWhole)
     return {};
-  Family family = familyOf(first);
+  lowering::Family family = familyOf(first);
   Type element = first.getTensorType().getElementType();
   family.type = RankedTensorType::get(
       {bucket.bytes / llvm::divideCeil(element.getIntOrFloatBitWidth(), 8)},
@@ -121,12 +121,12 @@ StateOp StatePlaces::holderOf(StateOp state) {
   return equal || inRow ? other : state;
 }
 
-Family StatePlaces::familyOf(StateOp state) {
+lowering::Family StatePlaces::familyOf(StateOp state) {
   StateOp holder = holderOf(state);
   RankedTensorType type = storedType(holder);
-  Family family{holder.getSymName().str(),
-                stringifyStateKind(state.getKind()).str(), type,
-                classOf(state.getKind())};
+  lowering::Family family{holder.getSymName().str(),
+                          stringifyStateKind(state.getKind()).str(), type,
+                          classOf(state.getKind())};
   int64_t bytes = bytesBetween(type);
   if (auto name = holder->getAttrOfType<StringAttr>(kBucketName)) {
     const Bucket &bucket = buckets.find(name.getValue())->second;
@@ -136,7 +136,25 @@ Family StatePlaces::familyOf(StateOp state) {
   }
   if (state.getLayers())
     family.stride = bytes;
+  family.bytesByStage = bytesByStage(state, bytes);
   return family;
+}
+
+void StatePlaces::setStages(ModuleOp module, const stage::StageTable &table) {
+  stages = &table;
+  parts.emplace(module);
+}
+
+std::vector<int64_t> StatePlaces::bytesByStage(StateOp state, int64_t bytes) {
+  std::vector<int64_t> result;
+  for (int64_t place = 0; stages && place < stages->places(); ++place) {
+    auto part = parts->partOf(state.getSymName());
+    int64_t count = state.getLayers() ? stages->heldBy(place)
+                    : part            ? stages->has(*part, place)
+                                      : 1;
+    result.push_back(count * bytes);
+  }
+  return result;
 }
 
 Value StatePlaces::entry(const Family &family, Value index, int64_t shift) {
@@ -146,7 +164,8 @@ Value StatePlaces::entry(const Family &family, Value index, int64_t shift) {
     index = Value();
   Value &known =
       entries[{family.name, offset, family.type.getNumElements(),
-               index.getAsOpaquePointer(), builder.getInsertionBlock()}];
+               index.getAsOpaquePointer(), family.set.getAsOpaquePointer(),
+               builder.getInsertionBlock()}];
   if (known)
     return known;
   auto type =
@@ -157,12 +176,19 @@ Value StatePlaces::entry(const Family &family, Value index, int64_t shift) {
     indices.push_back(index);
     strides.push_back(family.stride);
   }
+  if (family.set) {
+    indices.push_back(family.set);
+    strides.push_back(family.setStride);
+  }
   auto buffer = rt::BufferOp::create(
       builder, builder.getUnknownLoc(), type,
       builder.getStringAttr(family.name), builder.getStringAttr(family.reason),
       builder.getStringAttr(kCompute), builder.getI64IntegerAttr(offset),
       indices, builder.getDenseI64ArrayAttr(strides));
   buffer->setAttr(kClassName, builder.getStringAttr(family.memoryClass));
+  if (!family.bytesByStage.empty())
+    buffer->setAttr(kBytesByStageName,
+                    builder.getDenseI64ArrayAttr(family.bytesByStage));
   known = buffer;
   return known;
 }
@@ -190,7 +216,7 @@ void StatePlaces::notePlaces() {
   OpBuilder &builder = lowering.getBuilder();
   auto module = cast<ModuleOp>(program.symbols.getOp());
   for (auto state : module.getOps<StateOp>()) {
-    Family family = familyOf(state);
+    lowering::Family family = familyOf(state);
     auto number = [&](int64_t value) {
       return builder.getI64IntegerAttr(value);
     };

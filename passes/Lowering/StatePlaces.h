@@ -3,6 +3,8 @@
 #ifndef HEDDLE_PASSES_LOWERING_STATEPLACES_H
 #define HEDDLE_PASSES_LOWERING_STATEPLACES_H
 
+#include "dialects/Stage/StageTable.h"
+#include "dialects/Stage/StateParts.h"
 #include "passes/Lowering/LowerStep.h"
 #include "passes/Lowering/Lowering.h"
 
@@ -20,6 +22,9 @@ class StatePlaces {
 public:
   StatePlaces(Program &program, BlockLowering &lowering)
       : program(program), lowering(lowering) {}
+
+  /// Each pipeline stage has states of its own.
+  void setStages(mlir::ModuleOp module, const stage::StageTable &table);
 
   /// Finds the states that are rows.
   void findRows(mlir::func::FuncOp step);
@@ -64,15 +69,20 @@ private:
   };
 
   void findBuckets();
+  /// Bytes of all instances on each stage; none without stages.
+  std::vector<int64_t> bytesByStage(transformer::StateOp state, int64_t bytes);
   transformer::StateOp holderOf(transformer::StateOp state);
   mlir::RankedTensorType storedType(transformer::StateOp state);
 
   Program &program;
   BlockLowering &lowering;
-  llvm::StringMap<int64_t> rows; ///< elements, by state
+  const stage::StageTable *stages = nullptr;
+  std::optional<stage::StateParts> parts; ///< where there are stages
+  llvm::StringMap<int64_t> rows;          ///< elements, by state
   llvm::StringMap<Bucket> buckets;
-  std::map<std::tuple<std::string, int64_t, int64_t, void *, mlir::Block *>,
-           mlir::Value>
+  std::map<
+      std::tuple<std::string, int64_t, int64_t, void *, void *, mlir::Block *>,
+      mlir::Value>
       entries;
   std::map<Key, mlir::Value> views;
   llvm::DenseSet<mlir::Value> rowBuffers;

@@ -4,6 +4,7 @@
 #define HEDDLE_PASSES_LOWERING_STEPLOWERING_H
 
 #include "passes/Lowering/LowerStep.h"
+#include "passes/Lowering/StageNumbers.h"
 #include "passes/Lowering/StatePlaces.h"
 
 #include "llvm/ADT/StringSet.h"
@@ -11,7 +12,8 @@
 namespace heddle::lowering {
 
 /// Lowers `@step`: states, calls and results (LowerStep.cpp), loops
-/// (LowerLoops.cpp), rows of elements and buckets of them (LowerBuckets.cpp).
+/// (LowerLoops.cpp), rows of elements and buckets of them (LowerBuckets.cpp),
+/// slots of a schedule and what passes between stages (LowerStages.cpp).
 class StepLowering {
 public:
   StepLowering(Program &program, const llvm::StringMap<Signature> &signatures,
@@ -137,6 +139,8 @@ private:
   //===--------------------------------------------------------------------===//
 
   void planLoop(transformer::LoopOp loop);
+  /// What a loop carries behind its last iteration, where each saves it.
+  mlir::Value lastEntry(transformer::LoopOp loop, const Family &family);
 
   /// Whether `next`, what the body makes of `carried`, may be written over it.
   bool mayReplace(mlir::BlockArgument carried, mlir::Value next);
@@ -163,6 +167,73 @@ private:
                                      const Prefetch &prefetch,
                                      mlir::Value index, bool gathersNext);
 
+  //===--------------------------------------------------------------------===//
+  // Stages
+  //===--------------------------------------------------------------------===//
+
+  /// What the slots of a run share.
+  struct Slots {
+    /// What is received, and what is sent, of one direction.
+    struct Landing {
+      llvm::SmallVector<Family> received, outs;
+      int64_t size = 0; ///< buffers that receive, at the place with most
+    };
+    llvm::SmallVector<Family> homes; ///< of what slots carry
+    llvm::StringMap<Landing> landings;
+    llvm::DenseMap<mlir::Value, Family> saved;
+    llvm::SmallVector<Family> order; ///< of saved values, as forward yields
+    /// Numbers of the slot whose case is being lowered.
+    mlir::Value slot, chunk, microBatch, landing, out, set;
+  };
+
+  /// Reads the table of a step that runs slots.
+  llvm::LogicalResult beginStages(mlir::func::FuncOp step);
+  std::string channelName(int64_t shift);
+  void addChannel(int64_t shift);
+
+  /// This place's entry of a table, which is made where it is not there yet.
+  mlir::Value number(llvm::StringRef table, mlir::Value index);
+  mlir::Value constant(int64_t value);
+  mlir::Value quotient(mlir::Value value, int64_t by);
+  mlir::Value remainder(mlir::Value value, int64_t by);
+  mlir::Value sum(mlir::Value a, mlir::Value b);
+  void inCases(mlir::Value selector,
+               llvm::ArrayRef<std::pair<int64_t, llvm::StringRef>> cases,
+               llvm::function_ref<void(int64_t)> fill);
+  /// Records event `slot` of `count`, or waits for it.
+  void onEvent(bool records, llvm::StringRef name, mlir::Value slot,
+               int64_t count, llvm::StringRef stream);
+  void releaseAll(const std::string &event, int64_t count);
+
+  llvm::LogicalResult lowerWhere(stage::WhereOp where);
+  llvm::LogicalResult lowerBranch(stage::WhereOp where, mlir::Region &region);
+  /// Whether a value can be computed where it is wanted.
+  static bool mayBeMadeAt(mlir::Value value);
+
+  llvm::LogicalResult lowerRun(stage::RunOp run);
+  void makeLandings(stage::RunOp run);
+  llvm::LogicalResult lowerSlot(stage::RunOp run, mlir::Value slot);
+  llvm::LogicalResult lowerDirection(stage::RunOp run, bool backward);
+  void bindYielded(stage::RunOp run, stage::YieldOp yield, bool backward);
+  void endSlot(const Slots::Landing &landing, llvm::StringRef direction);
+  /// Where a tensor is saved that one end of the chain has.
+  Family savedFamily(mlir::Value value, stage::Part part);
+  /// One set of a stack's entries per micro-batch in flight.
+  void setOfChunk(Family &family, int64_t entries);
+  void keepSaved(stage::YieldOp yield);
+  void bindSaved(stage::RunOp run);
+
+  void lowerTransfers(mlir::Value batch);
+  void forTransfers(mlir::Value begin, mlir::Value end,
+                    llvm::function_ref<void(mlir::Value slot, int64_t type,
+                                            mlir::Value transfer)>
+                        each);
+  void transferOver(mlir::Value slot, bool sends, bool gradient,
+                    mlir::Value channel);
+  mlir::Value bufferOf(mlir::Value slot, bool sends);
+  int64_t countOf(bool sends, llvm::StringRef direction);
+  llvm::LogicalResult lowerSumEnds(stage::SumEndsOp op);
+
   Program &program;
   const llvm::StringMap<Signature> &signatures;
   BlockLowering lowering;
@@ -180,6 +251,10 @@ private:
   bool computeAhead = true;   ///< of what communication has waited for
   llvm::StringSet<> moving;   ///< objects of memory
   llvm::DenseSet<mlir::Operation *> ahead; ///< gathers that are done already
+  /// Of a step that runs slots.
+  std::optional<stage::StageTable> stages;
+  std::unique_ptr<StageNumbers> numbers;
+  Slots slots;
 };
 
 } // namespace heddle::lowering

@@ -15,6 +15,9 @@ bool Object::isPersistent() const {
          memoryClass != "communication";
 }
 
+/// Bytes of an object on each stage, where they are not what its buffers span.
+static constexpr llvm::StringLiteral kBytesByStageName = "bytes_by_stage";
+
 namespace {
 
 struct Touch {
@@ -48,7 +51,9 @@ SmallVector<bool> readsFirst(rt::FuncOp function) {
 
 class Finder {
 public:
-  explicit Finder(rt::FuncOp function) { found.function = function; }
+  Finder(rt::FuncOp function, int64_t stage) : stage(stage) {
+    found.function = function;
+  }
 
   FunctionObjects run() {
     visit(found.function.getBody().front());
@@ -64,7 +69,8 @@ private:
       found.positions.push_back(&op);
       if (isa<rt::ForOp, rt::SwitchOp>(op)) {
         for (Region &region : op.getRegions())
-          visitScope(region, position);
+          if (isRun(op, region))
+            visitScope(region, position);
       } else if (auto buffer = dyn_cast<rt::BufferOp>(op)) {
         addBuffer(buffer);
       } else if (auto group = dyn_cast<rt::GroupOp>(op)) {
@@ -83,6 +89,34 @@ private:
         visitCall(call, position);
       }
     }
+  }
+
+  /// This stage's row of the table that a number is looked up in; none where it
+  /// is another number.
+  std::optional<ArrayRef<int64_t>> rowOf(Value number) {
+    auto lookup = number.getDefiningOp<rt::LookupOp>();
+    if (!lookup)
+      return std::nullopt;
+    auto table = SymbolTable::lookupNearestSymbolFrom<rt::NumbersOp>(
+        lookup, lookup.getTableAttr());
+    return table.getRow(table.getAxis() ? stage : 0);
+  }
+
+  /// Whether a region is run on this stage: no case is whose number its table
+  /// does not have.
+  bool isRun(Operation &op, Region &region) {
+    auto cases = dyn_cast<rt::SwitchOp>(op);
+    auto row = cases ? rowOf(cases.getSelector()) : std::nullopt;
+    return !row || llvm::is_contained(
+                       *row, cases.getValues()[region.getRegionNumber()]);
+  }
+
+  /// How many iterations a loop has at most.
+  int64_t largestUpper(rt::ForOp loop) {
+    if (loop.getUpper())
+      return *loop.getUpper();
+    auto row = rowOf(loop.getUpperValue());
+    return row ? *llvm::max_element(*row) : 1;
   }
 
   void visitScope(Region &region, int64_t begin) {
@@ -104,21 +138,22 @@ private:
   }
 
   void addBuffer(rt::BufferOp buffer) {
+    SmallVector<int64_t> place = buffer.getPlaceAt(stage);
+    int64_t offset = place.front();
     Object &object = found.objects[buffer.getName()];
     if (object.buffers.empty()) {
       object.name = buffer.getName().str();
       object.reason = buffer.getReason().str();
       object.memoryClass =
           buffer->getAttrOfType<StringAttr>("memory_class").getValue().str();
-      object.begin = buffer.getOffset();
+      object.begin = offset;
     }
-    int64_t begin = std::min<int64_t>(object.begin, buffer.getOffset());
+    int64_t begin = std::min<int64_t>(object.begin, offset);
     object.bytes += object.begin - begin;
     object.begin = begin;
-    int64_t end =
-        buffer.getOffset() + cast<rt::BufType>(buffer.getType()).getSpanBytes();
+    int64_t end = offset + buffer.getType().getSpanBytes();
     for (auto [index, stride] :
-         llvm::zip(buffer.getIndices(), buffer.getStrides())) {
+         llvm::zip(buffer.getIndices(), ArrayRef(place).drop_front())) {
       object.layerStride = std::max(object.layerStride, stride);
       // A slot is a number modulo the number of slots.
       if (auto slot = index.getDefiningOp<arith::RemSIOp>())
@@ -126,9 +161,11 @@ private:
           end += stride * (count.value() - 1);
       if (auto argument = dyn_cast<BlockArgument>(index))
         if (auto loop = dyn_cast<rt::ForOp>(argument.getOwner()->getParentOp()))
-          end += stride * (loop.getLargestUpper().value_or(1) - 1);
+          end += stride * (largestUpper(loop) - 1);
     }
-    object.bytes = std::max(object.bytes, end - object.begin);
+    auto byStage = buffer->getAttrOfType<DenseI64ArrayAttr>(kBytesByStageName);
+    object.bytes =
+        byStage ? byStage[stage] : std::max(object.bytes, end - object.begin);
     object.buffers.push_back(buffer);
   }
 
@@ -189,6 +226,7 @@ private:
     }
   }
 
+  int64_t stage;
   FunctionObjects found;
   SmallVector<Region *> scopes;
   DenseMap<Region *, int64_t> begins, ends;
@@ -199,6 +237,6 @@ private:
 
 } // namespace
 
-FunctionObjects memory::findObjects(rt::FuncOp function) {
-  return Finder(function).run();
+FunctionObjects memory::findObjects(rt::FuncOp function, int64_t stage) {
+  return Finder(function, stage).run();
 }

@@ -34,10 +34,11 @@ struct FunctionObjects {
   llvm::SmallVector<mlir::Operation *> positions;
 };
 
-/// Finds the objects of `function`. Within a loop an object keeps its bytes for
+/// Finds the objects of `function` on a pipeline stage: those of cases that it
+/// never runs are none of it. Within a loop an object keeps its bytes for
 /// the whole loop, unless each iteration writes it before it reads it and
 /// nobody outside touches it.
-FunctionObjects findObjects(rt::FuncOp function);
+FunctionObjects findObjects(rt::FuncOp function, int64_t stage);
 
 } // namespace heddle::memory
 

@@ -25,8 +25,9 @@ struct MemoryReport {
   std::vector<MemoryObject> objects;
 };
 
-/// The report of a module whose buffers were placed.
-MemoryReport getMemoryReport(mlir::ModuleOp module);
+/// The report of a module whose buffers were placed, for the ranks of a
+/// pipeline stage.
+MemoryReport getMemoryReport(mlir::ModuleOp module, int64_t stage = 0);
 
 } // namespace heddle
 

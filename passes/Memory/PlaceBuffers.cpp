@@ -22,21 +22,27 @@ namespace heddle {
 
 namespace {
 
-/// The memory of one program: the step's objects, and a frame that the
-/// functions it calls share.
+/// Per buffer its offset and strides on each stage.
+using Places = DenseMap<Operation *, SmallVector<int64_t>>;
+
+/// The memory of one program on a pipeline stage: the step's objects, and a
+/// frame that the functions it calls share.
 class ProgramMemory {
 public:
-  explicit ProgramMemory(rt::ProgramOp program) : program(program) {
-    for (auto function : program.getBody().front().getOps<rt::FuncOp>()) {
-      if (function.getSymName() == program.getEntry())
-        step = findObjects(function);
-      else
-        frames.push_back(findObjects(function));
-    }
+  ProgramMemory(rt::ProgramOp program, int64_t stage)
+      : program(program), stage(stage) {
+    auto entry = program.lookupSymbol<rt::FuncOp>(program.getEntry());
+    step = findObjects(entry, stage);
+    llvm::SmallPtrSet<Attribute, 8> called;
+    for (auto &[position, call] : step.calls)
+      if (called.insert(call.getCalleeAttr()).second)
+        frames.push_back(findObjects(
+            program.lookupSymbol<rt::FuncOp>(call.getCallee()), stage));
     sort(step, persistent, transient);
   }
 
-  void place() {
+  /// Returns the bytes of the arena.
+  int64_t place() {
     int64_t end = 0;
     for (Object *object : persistent) {
       object->offset = llvm::alignTo(end, kAlignment);
@@ -49,14 +55,20 @@ public:
       sort(frame, states, locals);
       end = std::max(end, pack(locals, base));
     }
-    arenaBytes = end;
-    write(step);
-    for (FunctionObjects &frame : frames)
-      write(frame);
-    Builder builder(program.getContext());
-    program.setArenasAttr(builder.getArrayAttr(
-        {rt::ArenaAttr::get(program.getContext(), "compute", arenaBytes,
-                            rt::MemoryClass::compute)}));
+    return end;
+  }
+
+  void write(Places &places) {
+    forEach([&](FunctionObjects &, Object &object) {
+      for (rt::BufferOp buffer : object.buffers) {
+        SmallVector<int64_t> &list = places[buffer];
+        size_t width = buffer.getStrides().size() + 1;
+        list.resize(program.getNumStages() * width);
+        auto to = list.begin() + stage * width;
+        *to = object.offset + buffer.getPlaceAt(stage).front() - object.begin;
+        llvm::copy(buffer.getStrides(), to + 1);
+      }
+    });
   }
 
   /// Live bytes at the peak, over the step and what it calls.
@@ -116,28 +128,47 @@ private:
         work ? work.getLabel().str() : op->getName().stripDialect().str();
   }
 
-  static void write(FunctionObjects &function) {
-    for (auto &[name, object] : function.objects)
-      for (rt::BufferOp buffer : object.buffers)
-        buffer.setOffset(object.offset + buffer.getOffset() - object.begin);
-  }
-
   rt::ProgramOp program;
+  int64_t stage;
   FunctionObjects step;
   SmallVector<FunctionObjects> frames;
   SmallVector<Object *> persistent, transient;
-  int64_t arenaBytes = 0;
 };
 
 } // namespace
 
-MemoryReport heddle::getMemoryReport(ModuleOp module) {
+/// Places all buffers of a program, on every stage.
+static void placeBuffers(rt::ProgramOp program) {
+  Places places;
+  SmallVector<int64_t> bytes;
+  for (int64_t stage = 0; stage < program.getNumStages(); ++stage) {
+    ProgramMemory memory(program, stage);
+    bytes.push_back(memory.place());
+    memory.write(places);
+  }
+  Builder builder(program.getContext());
+  bool byStage = bytes.size() > 1;
+  for (auto &[op, list] : places) {
+    auto buffer = cast<rt::BufferOp>(op);
+    buffer.setOffset(list.front());
+    if (byStage) {
+      // A stage that does not use the buffer says nothing of strides.
+      buffer.setStrides(ArrayRef(list).slice(1, buffer.getStrides().size()));
+      buffer.setByStageAttr(builder.getDenseI64ArrayAttr(list));
+    }
+  }
+  program.setArenasAttr(builder.getArrayAttr({rt::ArenaAttr::get(
+      program.getContext(), "compute", *llvm::max_element(bytes),
+      rt::MemoryClass::compute, byStage ? bytes : ArrayRef<int64_t>())}));
+}
+
+MemoryReport heddle::getMemoryReport(ModuleOp module, int64_t stage) {
   MemoryReport result;
   for (auto program : module.getOps<rt::ProgramOp>()) {
-    ProgramMemory memory(program);
+    ProgramMemory memory(program, stage);
     result = memory.report();
     for (Attribute arena : program.getArenas())
-      result.arenaBytes += cast<rt::ArenaAttr>(arena).getBytes();
+      result.arenaBytes += cast<rt::ArenaAttr>(arena).getBytesAt(stage);
     memory.forEach([&](FunctionObjects &function, Object &object) {
       result.objects.push_back({object.name, object.memoryClass,
                                 function.function.getSymName().str(),
@@ -155,7 +186,7 @@ struct PlaceBuffersPass : impl::PlaceBuffersPassBase<PlaceBuffersPass> {
     for (auto program : getOperation().getOps<rt::ProgramOp>()) {
       if (failed(verifyBounds(program)))
         return signalPassFailure();
-      ProgramMemory(program).place();
+      placeBuffers(program);
     }
   }
 

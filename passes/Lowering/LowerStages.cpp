@@ -1,0 +1,531 @@
+//===- LowerStages.cpp - the step: slots, what passes between stages => rt
+//-===//
+//
+// One loop over the events of a place: a slot, or a batch of transfers. What a
+// slot uses (saved sets, where something was received, where it leaves what it
+// sends) has a number in a table. Transfers are on a stream of their own; an
+// event per buffer orders them with the slots.
+//
+//===----------------------------------------------------------------------===//
+
+#include "passes/Lowering/StepLowering.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+
+using namespace mlir;
+using namespace heddle;
+using namespace heddle::lowering;
+using stage::Part;
+
+/// Names of what both directions have.
+static constexpr StringRef kDirections[] = {"activation", "gradient"};
+
+//===----------------------------------------------------------------------===//
+// Tables
+//===----------------------------------------------------------------------===//
+
+LogicalResult StepLowering::beginStages(func::FuncOp step) {
+  auto module = cast<ModuleOp>(program.symbols.getOp());
+  bool runs = step.walk([](stage::RunOp) { return WalkResult::interrupt(); })
+                  .wasInterrupted();
+  if (!runs)
+    return success();
+  stages = stage::StageTable::of(module);
+  if (!stages)
+    return step.emitError() << "runs slots, but there is no stage.table";
+  numbers = std::make_unique<StageNumbers>(*stages);
+  states.setStages(module, *stages);
+  Builder builder(module.getContext());
+  program.op.setStagesAttr(builder.getStringAttr(stage::kStageAxis));
+  SmallVector<Attribute> channels;
+  for (int64_t shift : numbers->channelShifts)
+    channels.push_back(rt::ChannelAttr::get(
+        module.getContext(), channelName(shift), stage::kStageAxis, shift));
+  program.op.setChannelsAttr(builder.getArrayAttr(channels));
+  SmallVector<Attribute> streams(program.op.getStreams().getValue());
+  streams.push_back(
+      rt::StreamAttr::get(module.getContext(), kTransfers, /*high=*/true));
+  program.op.setStreamsAttr(builder.getArrayAttr(streams));
+  return success();
+}
+
+std::string StepLowering::channelName(int64_t shift) {
+  if (shift == 1)
+    return "to_next";
+  if (shift == stages->places() - 1)
+    return "to_previous";
+  return "by_" + std::to_string(shift);
+}
+
+Value StepLowering::number(StringRef table, Value index) {
+  if (!program.op.lookupSymbol(table)) {
+    SmallVector<int64_t> values;
+    for (const auto &row : numbers->rows(table))
+      llvm::append_range(values, row);
+    OpBuilder begin = OpBuilder::atBlockBegin(&program.op.getBody().front());
+    rt::NumbersOp::create(begin, program.op.getLoc(), table, values,
+                          begin.getStringAttr(stage::kStageAxis));
+  }
+  return rt::LookupOp::create(
+      builder(), builder().getUnknownLoc(), builder().getIndexType(),
+      FlatSymbolRefAttr::get(builder().getContext(), table), index);
+}
+
+Value StepLowering::constant(int64_t value) {
+  return arith::ConstantIndexOp::create(builder(), builder().getUnknownLoc(),
+                                        value);
+}
+
+Value StepLowering::quotient(Value value, int64_t by) {
+  return arith::DivSIOp::create(builder(), builder().getUnknownLoc(), value,
+                                constant(by));
+}
+
+Value StepLowering::remainder(Value value, int64_t by) {
+  return arith::RemSIOp::create(builder(), builder().getUnknownLoc(), value,
+                                constant(by));
+}
+
+Value StepLowering::sum(Value a, Value b) {
+  return arith::AddIOp::create(builder(), builder().getUnknownLoc(), a, b);
+}
+
+void StepLowering::inCases(Value selector,
+                           ArrayRef<std::pair<int64_t, StringRef>> cases,
+                           llvm::function_ref<void(int64_t)> fill) {
+  SmallVector<int64_t> values;
+  SmallVector<StringRef> labels;
+  for (auto [value, label] : cases) {
+    values.push_back(value);
+    labels.push_back(label);
+  }
+  auto made = rt::SwitchOp::create(builder(), builder().getUnknownLoc(),
+                                   selector, values, labels);
+  for (auto [value, region] : llvm::zip(values, made.getCases())) {
+    OpBuilder::InsertionGuard guard(builder());
+    builder().setInsertionPointToStart(&region.front());
+    fill(value);
+  }
+}
+
+void StepLowering::onEvent(bool records, StringRef name, Value slot,
+                           int64_t count, StringRef stream) {
+  for (int64_t i = 0; i < count; ++i)
+    program.events.insert(builder().getStringAttr(name + "." + llvm::Twine(i)));
+  auto make = [&](auto op) {
+    decltype(op)::create(builder(), builder().getUnknownLoc(),
+                         builder().getStringAttr(name), slot,
+                         builder().getI64IntegerAttr(count),
+                         builder().getStringAttr(stream));
+  };
+  records ? make(rt::RecordOp()) : make(rt::WaitOp());
+}
+
+//===----------------------------------------------------------------------===//
+// Conditions
+//===----------------------------------------------------------------------===//
+
+LogicalResult StepLowering::lowerWhere(stage::WhereOp where) {
+  join();
+  std::string name = "has_" + stringifyPart(where.getPart()).str();
+  Value selector = where.getChunk()
+                       ? number("chunk_" + name, indices[where.getChunk()])
+                       : number(name, Value());
+  for (Value result : where.getResults())
+    if (!result.use_empty() && !isa<IndexType>(result.getType()))
+      lowering.placeOf(result);
+  LogicalResult done = success();
+  SmallVector<std::pair<int64_t, StringRef>> cases = {
+      {1, stringifyPart(where.getPart())}};
+  if (!where.getOtherwise().empty())
+    cases.push_back({0, "elsewhere"});
+  inCases(selector, cases, [&](int64_t has) {
+    if (succeeded(done))
+      done = lowerBranch(where, has ? where.getBody() : where.getOtherwise());
+  });
+  return done;
+}
+
+LogicalResult StepLowering::lowerBranch(stage::WhereOp where, Region &region) {
+  Block &block = region.front();
+  ValueRange yielded = stage::WhereOp::getYield(region).getCarried();
+  for (auto [value, result] : llvm::zip(yielded, where.getResults()))
+    if (value.getParentBlock() == &block && !result.use_empty() &&
+        !lowering.isBound(value) && mayBeMadeAt(value))
+      lowering.bind(value, lowering.placeOf(result));
+  if (failed(lowerBlock(block)))
+    return failure();
+  for (auto [value, result] : llvm::zip(yielded, where.getResults()))
+    if (!result.use_empty() && !value.getDefiningOp<stage::UndefinedOp>())
+      moveTo(where.getLoc(), lowering.placeOf(value), lowering.placeOf(result));
+  join();
+  return success();
+}
+
+bool StepLowering::mayBeMadeAt(Value value) {
+  return !isa<transformer::LoadOp, transformer::GetOp, transformer::LoopOp,
+              stage::UndefinedOp>(value.getDefiningOp());
+}
+
+//===----------------------------------------------------------------------===//
+// Slots
+//===----------------------------------------------------------------------===//
+
+LogicalResult StepLowering::lowerRun(stage::RunOp run) {
+  join();
+  for (auto [init, result] : llvm::zip(run.getInits(), run.getResults())) {
+    StringRef name = transformer::getName(result);
+    lowering::Family home{
+        lowering.uniqueName("step." + (name.empty() ? "carried" : name.str())),
+        "carried by the slots", cast<RankedTensorType>(init.getType()),
+        "workspace"};
+    slots.homes.push_back(home);
+    moveTo(run.getLoc(), lowering.placeOf(init), entry(home, Value()));
+  }
+  makeLandings(run);
+  // Nobody has used a buffer yet, so each is free.
+  for (StringRef direction : kDirections) {
+    releaseAll("free_" + direction.str(), slots.landings[direction].size);
+    releaseAll("sent_" + direction.str(), StageNumbers::kOuts);
+  }
+  LogicalResult done = success();
+  auto loop = rt::ForOp::create(builder(), run.getLoc(), "event",
+                                OpFoldResult(builder().getI64IntegerAttr(0)),
+                                OpFoldResult(number("event_count", Value())));
+  {
+    OpBuilder::InsertionGuard guard(builder());
+    builder().setInsertionPointToStart(&loop.getBody().front());
+    Value code = number("events", loop.getInductionVariable());
+    Value of = quotient(code, 2);
+    inCases(remainder(code, 2), {{0, "slot"}, {1, "transfers"}},
+            [&](int64_t transfers) {
+              if (transfers)
+                lowerTransfers(of);
+              else
+                done = lowerSlot(run, of);
+            });
+  }
+  order("transfers_done", kTransfers, kCompute);
+  for (auto [home, result] : llvm::zip(slots.homes, run.getResults()))
+    lowering.bind(result, entry(home, Value()));
+  return done;
+}
+
+void StepLowering::releaseAll(const std::string &event, int64_t count) {
+  if (count == 0)
+    return;
+  auto loop = rt::ForOp::create(builder(), builder().getUnknownLoc(), "buffer",
+                                int64_t(0), count);
+  OpBuilder::InsertionGuard guard(builder());
+  builder().setInsertionPointToStart(&loop.getBody().front());
+  onEvent(true, event, loop.getInductionVariable(), count, kCompute);
+}
+
+void StepLowering::makeLandings(stage::RunOp run) {
+  for (bool gradient : {false, true}) {
+    StringRef direction = kDirections[gradient];
+    Slots::Landing &landing = slots.landings[direction];
+    const std::vector<int64_t> &counts =
+        gradient ? numbers->counts.gradientLandings
+                 : numbers->counts.activationLandings;
+    landing.size = *llvm::max_element(counts);
+    for (auto [i, value] : llvm::enumerate(run.getReceived(!gradient))) {
+      auto type = cast<RankedTensorType>(value.getType());
+      int64_t bytes = bytesBetween(type);
+      std::string number = i ? "." + std::to_string(i) : "";
+      lowering::Family received{"received." + direction.str() + number,
+                                "from the neighbouring stage, until its slot",
+                                type, "communication", bytes};
+      for (int64_t count : counts)
+        received.bytesByStage.push_back(count * bytes);
+      lowering::Family out{"sent." + direction.str() + number,
+                           "until the neighbouring stage has it", type,
+                           "communication", bytes};
+      out.bytesByStage.assign(stages->places(), StageNumbers::kOuts * bytes);
+      landing.received.push_back(received);
+      landing.outs.push_back(out);
+    }
+  }
+}
+
+LogicalResult StepLowering::lowerSlot(stage::RunOp run, Value slot) {
+  Value bits = number("slots", slot);
+  slots.chunk = remainder(quotient(bits, 16), Slot::maxChunks);
+  slots.microBatch = quotient(bits, 16 * Slot::maxChunks);
+  slots.landing = number("landings", slot);
+  slots.out = number("outs", slot);
+  slots.slot = slot;
+  LogicalResult done = success();
+  auto kindOf = [](SlotKind kind) { return static_cast<int64_t>(kind); };
+  inCases(remainder(bits, 8),
+          {{kindOf(SlotKind::Forward), "forward"},
+           {kindOf(SlotKind::Backward), "backward"}},
+          [&](int64_t kind) {
+            if (succeeded(done))
+              done = lowerDirection(run, kind == kindOf(SlotKind::Backward));
+          });
+  return done;
+}
+
+LogicalResult StepLowering::lowerDirection(stage::RunOp run, bool backward) {
+  Region &region = backward ? run.getBackward() : run.getForward();
+  StringRef direction = kDirections[backward];
+  Slots::Landing &landing = slots.landings[direction];
+  indices[stage::RunOp::getChunk(region)] = slots.chunk;
+  indices[stage::RunOp::getMicroBatch(region)] = slots.microBatch;
+  for (auto [value, family] :
+       llvm::zip(run.getReceived(!backward), landing.received))
+    lowering.bind(value, entry(family, slots.landing));
+  inCases(number("receives", slots.slot), {{1, "received"}}, [&](int64_t) {
+    onEvent(false, "landed_" + direction.str(), slots.landing, landing.size,
+            kCompute);
+  });
+  inCases(number("sends", slots.slot), {{1, "sends"}}, [&](int64_t) {
+    onEvent(false, "sent_" + direction.str(), slots.out, StageNumbers::kOuts,
+            kCompute);
+  });
+  slots.set = number("sets", slots.slot);
+  if (backward)
+    bindSaved(run);
+  stage::YieldOp yield = stage::RunOp::getYield(region);
+  for (auto [value, family] : llvm::zip(yield.getSent(), landing.outs))
+    lowering.bind(value, entry(family, slots.out));
+  bindYielded(run, yield, backward);
+  if (failed(lowerBlock(region.front())))
+    return failure();
+  if (!backward)
+    keepSaved(yield);
+  for (auto [value, home] : llvm::zip(yield.getCarried(), slots.homes))
+    moveTo(run.getLoc(), lowering.placeOf(value), entry(home, Value()));
+  endSlot(landing, direction);
+  return success();
+}
+
+void StepLowering::endSlot(const Slots::Landing &landing, StringRef direction) {
+  inCases(number("receives", slots.slot), {{1, "received"}}, [&](int64_t) {
+    onEvent(true, "free_" + direction.str(), slots.landing, landing.size,
+            kCompute);
+  });
+  inCases(number("sends", slots.slot), {{1, "sends"}}, [&](int64_t) {
+    onEvent(true, "made_" + direction.str(), slots.out, StageNumbers::kOuts,
+            kCompute);
+  });
+  if (llvm::all_of(numbers->rows("hands_on"), [](const auto &row) {
+        return llvm::all_of(row, [](int64_t number) { return number == 0; });
+      }))
+    return;
+  // The neighbouring stage is at this place.
+  Value next = number("hands_on", slots.slot);
+  Value none = arith::CmpIOp::create(
+      builder(), next.getLoc(), arith::CmpIPredicate::ne, next, constant(0));
+  Value handsOn = arith::IndexCastUIOp::create(builder(), next.getLoc(),
+                                               builder().getIndexType(), none);
+  inCases(handsOn, {{1, "hands on"}}, [&](int64_t) {
+    Value index =
+        arith::SubIOp::create(builder(), next.getLoc(), next, constant(1));
+    for (auto [out, received] : llvm::zip(landing.outs, landing.received))
+      lowering.copy(next.getLoc(), "step: to the next stage",
+                    entry(out, slots.out), entry(received, index));
+  });
+}
+
+void StepLowering::bindYielded(stage::RunOp run, stage::YieldOp yield,
+                               bool backward) {
+  if (backward) {
+    for (auto [argument, value, home] :
+         llvm::zip(run.getCarried(), yield.getCarried(), slots.homes)) {
+      Value place = entry(home, Value());
+      lowering.bind(argument, place);
+      if (value.getDefiningOp<stage::WhereOp>())
+        lowering.bind(value, place);
+    }
+    return;
+  }
+  // Stacks get their set where the loop that makes them is planned.
+  for (Value value : yield.getSaved())
+    if (auto where = value.getDefiningOp<stage::WhereOp>())
+      lowering.bind(value, entry(savedFamily(value, where.getPart()), Value()));
+}
+
+lowering::Family StepLowering::savedFamily(Value value, Part part) {
+  bool ofHead = part == Part::Head;
+  auto type = cast<RankedTensorType>(value.getType());
+  StringRef name = transformer::getName(value);
+  lowering::Family family{
+      lowering.uniqueName("saved." +
+                          (name.empty() ? stringifyPart(part) : name).str()),
+      "saved from forward for backward", type, "saved"};
+  family.setStride = bytesBetween(type);
+  family.set = number(ofHead ? "head_sets" : "embedding_sets", slots.slot);
+  for (int64_t count :
+       ofHead ? numbers->counts.headSets : numbers->counts.embeddingSets)
+    family.bytesByStage.push_back(count * family.setStride);
+  slots.saved[value] = family;
+  return family;
+}
+
+void StepLowering::setOfChunk(Family &family, int64_t entries) {
+  family.set = slots.set;
+  family.setStride = family.stride * entries;
+  for (int64_t count : numbers->counts.sets)
+    family.bytesByStage.push_back(count * family.setStride);
+}
+
+void StepLowering::keepSaved(stage::YieldOp yield) {
+  slots.order.clear();
+  for (Value value : yield.getSaved()) {
+    bool isStack = isa<transformer::StackType>(value.getType());
+    slots.order.push_back(isStack ? stacks[value] : slots.saved[value]);
+  }
+}
+
+void StepLowering::bindSaved(stage::RunOp run) {
+  for (auto [argument, saved] :
+       llvm::zip(run.getSaved(run.getBackward()), slots.order)) {
+    lowering::Family family = saved;
+    if (isa<transformer::StackType>(argument.getType())) {
+      family.set = slots.set;
+      stacks[argument] = family;
+      continue;
+    }
+    bool ofHead = llvm::any_of(argument.getUsers(), [](Operation *user) {
+      auto where = user->getParentOfType<stage::WhereOp>();
+      return where && where.getPart() == Part::Head;
+    });
+    family.set = number(ofHead ? "head_sets" : "embedding_sets", slots.slot);
+    lowering.bind(argument, entry(family, Value()));
+  }
+}
+
+//===----------------------------------------------------------------------===//
+// Transfers
+//===----------------------------------------------------------------------===//
+
+void StepLowering::lowerTransfers(Value batch) {
+  Value begin = number("batch_begins", batch),
+        end = number("batch_begins", sum(batch, constant(1)));
+  forTransfers(begin, end, [&](Value slot, int64_t type, Value) {
+    bool sends = type & 2;
+    StringRef direction = kDirections[type & 1];
+    onEvent(false, (sends ? "made_" : "free_") + direction.str(),
+            bufferOf(slot, sends), countOf(sends, direction), kTransfers);
+  });
+  auto group = rt::GroupOp::create(builder(), builder().getUnknownLoc());
+  {
+    OpBuilder::InsertionGuard guard(builder());
+    builder().setInsertionPointToStart(&group.getBody().emplaceBlock());
+    forTransfers(begin, end, [&](Value slot, int64_t type, Value transfer) {
+      transferOver(slot, type & 2, type & 1,
+                   number("transfer_channels", transfer));
+    });
+  }
+  forTransfers(begin, end, [&](Value slot, int64_t type, Value) {
+    bool sends = type & 2;
+    StringRef direction = kDirections[type & 1];
+    onEvent(true, (sends ? "sent_" : "landed_") + direction.str(),
+            bufferOf(slot, sends), countOf(sends, direction), kTransfers);
+  });
+}
+
+Value StepLowering::bufferOf(Value slot, bool sends) {
+  return number(sends ? "outs" : "landings", slot);
+}
+
+int64_t StepLowering::countOf(bool sends, StringRef direction) {
+  return sends ? StageNumbers::kOuts : slots.landings[direction].size;
+}
+
+void StepLowering::forTransfers(
+    Value begin, Value end,
+    llvm::function_ref<void(Value slot, int64_t type, Value transfer)> each) {
+  auto loop =
+      rt::ForOp::create(builder(), builder().getUnknownLoc(), "transfer",
+                        OpFoldResult(begin), OpFoldResult(end));
+  OpBuilder::InsertionGuard guard(builder());
+  builder().setInsertionPointToStart(&loop.getBody().front());
+  Value transfer = loop.getInductionVariable();
+  Value code = number("transfers", transfer);
+  Value slot = quotient(code, 4);
+  SmallVector<std::pair<int64_t, StringRef>> cases;
+  for (int64_t gradient : {0, 1})
+    if (slots.landings[kDirections[gradient]].size) {
+      cases.push_back({gradient, gradient ? "receive a gradient"
+                                          : "receive an activation"});
+      cases.push_back(
+          {2 + gradient, gradient ? "send a gradient" : "send an activation"});
+    }
+  if (cases.empty())
+    return;
+  inCases(remainder(code, 4), cases,
+          [&](int64_t type) { each(slot, type, transfer); });
+}
+
+void StepLowering::transferOver(Value slot, bool sends, bool gradient,
+                                Value channel) {
+  Slots::Landing &landing = slots.landings[kDirections[gradient]];
+  Value index = bufferOf(slot, sends);
+  std::vector<std::string> names;
+  for (int64_t shift : numbers->channelShifts)
+    names.push_back(channelName(shift));
+  SmallVector<std::pair<int64_t, StringRef>> cases;
+  for (auto [i, name] : llvm::enumerate(names))
+    cases.push_back({static_cast<int64_t>(i), name});
+  inCases(channel, cases, [&](int64_t i) {
+    for (const Family &family : sends ? landing.outs : landing.received) {
+      Value place = entry(family, index);
+      if (sends)
+        rt::SendOp::create(builder(), builder().getUnknownLoc(), family.name,
+                           place, names[i], kTransfers);
+      else
+        rt::ReceiveOp::create(builder(), builder().getUnknownLoc(), family.name,
+                              place, names[i], kTransfers);
+    }
+  });
+}
+
+LogicalResult StepLowering::lowerSumEnds(stage::SumEndsOp op) {
+  int64_t first = stages->placeOfEnd(Part::Embedding, 0),
+          last = stages->placeOfEnd(Part::Head, 0);
+  Value own = lowering.placeOf(op.getInput());
+  lowering.bind(op.getResult(), own);
+  if (first == last)
+    return success();
+  auto channel = [&](int64_t from, int64_t to) {
+    int64_t shift = (to - from + stages->places()) % stages->places();
+    addChannel(shift);
+    return channelName(shift);
+  };
+  std::string there = channel(first, last), back = channel(last, first);
+  Value theirs = lowering.makeBuffer(
+      "other_end", "a shared parameter's gradient at the other end",
+      cast<RankedTensorType>(op.getType()), "communication");
+  order("gradient_ready", kCompute, kTransfers);
+  auto group = rt::GroupOp::create(builder(), op.getLoc());
+  {
+    OpBuilder::InsertionGuard guard(builder());
+    builder().setInsertionPointToStart(&group.getBody().emplaceBlock());
+    inCases(number("has_embedding", Value()), {{1, "embedding"}, {0, "head"}},
+            [&](int64_t isFirst) {
+              rt::SendOp::create(builder(), op.getLoc(), labelOf(op), own,
+                                 isFirst ? there : back, kTransfers);
+              rt::ReceiveOp::create(builder(), op.getLoc(), labelOf(op), theirs,
+                                    isFirst ? back : there, kTransfers);
+            });
+  }
+  order("gradient_here", kTransfers, kCompute);
+  // Two numbers have one sum, in whichever order.
+  lowering.addBuffers(op.getLoc(), labelOf(op), theirs, own,
+                      cast<RankedTensorType>(op.getType()));
+  return success();
+}
+
+void StepLowering::addChannel(int64_t shift) {
+  std::string name = channelName(shift);
+  if (program.op.getChannel(name))
+    return;
+  Builder builder(program.op.getContext());
+  SmallVector<Attribute> channels(program.op.getChannelsAttr().getValue());
+  channels.push_back(rt::ChannelAttr::get(program.op.getContext(), name,
+                                          stage::kStageAxis, shift));
+  program.op.setChannelsAttr(builder.getArrayAttr(channels));
+}
