@@ -48,6 +48,10 @@ void StepLowering::bindInput(BlockArgument argument) {
     // Without gaps: the caller sees one tensor of all micro-batches.
     family.stride = family.type.getNumElements() *
                     llvm::divideCeil(family.type.getElementTypeBitWidth(), 8);
+    if (stages) // a slot says which entry, not a loop
+      family.bytesByStage.assign(
+          stages->places(),
+          family.stride * cast<StackType>(argument.getType()).getCount());
     stacks[argument] = family;
   } else {
     lowering.bind(argument, entry(family, Value()));

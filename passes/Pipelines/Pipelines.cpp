@@ -70,6 +70,8 @@ static void addPasses(Phase phase, PassManager &passes) {
   case Phase::Stages:
     // Slots of a schedule, where the plan has stages.
     passes.addPass(createCutStagesPass());
+    // Weight gradients apart from input gradients, where the schedule asks.
+    passes.addPass(createSplitBackwardPass());
     break;
   case Phase::Overlap:
     // Gradients are reduced beside backward, those that go together as one.

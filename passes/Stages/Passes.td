@@ -26,4 +26,22 @@ def CutStagesPass : Pass<"stages-cut", "::mlir::ModuleOp"> {
   let dependentDialects = ["::heddle::stage::StageDialect"];
 }
 
+def SplitBackwardPass : Pass<"stages-split-backward", "::mlir::ModuleOp"> {
+  let summary = "Cut backward of a layer into input and weight gradients";
+  let description = [{
+    Cuts the function of a layer's backward in two: what leads to the gradient of
+    its input, which another stage waits for, and the rest. The first stays in the
+    backward region of `stage.run` and collects, per layer, what the second reads
+    of it (and the gradient that came in, where that is read); the second makes
+    the weight region. Results that the first half makes anyway stay with it.
+    Head and embedding stay whole.
+
+    - Expects: `stage.run` (`stages-cut`), collectives explicit: what crosses is
+      then reduced or gathered already, and neither half does it again.
+    - Leaves: the same step; `D` slots run both regions.
+    - Skips: modules whose table has no `W` slot.
+  }];
+  let dependentDialects = ["::heddle::stage::StageDialect"];
+}
+
 #endif // HEDDLE_STAGES_PASSES
