@@ -44,9 +44,11 @@ void StepLowering::planLoop(LoopOp loop) {
   for (Value value : yield.getCollected()) {
     std::string name = getName(value).empty() ? "value" : getName(value).str();
     auto type = cast<RankedTensorType>(value.getType());
-    plan.stacks.push_back({lowering.uniqueName("saved." + name),
-                           "saved from forward for backward", type, "saved",
-                           bytesBetween(type)});
+    StringRef reason = loop.getReversed()
+                           ? "kept from input for weight gradients"
+                           : "saved from forward for backward";
+    plan.stacks.push_back({lowering.uniqueName("saved." + name), reason.str(),
+                           type, "saved", bytesBetween(type)});
   }
   auto isSaved = [&](Value value) {
     return llvm::is_contained(yield.getCollected(), value) &&
@@ -55,10 +57,12 @@ void StepLowering::planLoop(LoopOp loop) {
            value.getDefiningOp();
   };
   if (stages) // one entry more where the loop's input is in front of the others
-    for (auto [family, value] : llvm::zip(plan.stacks, yield.getCollected()))
-      setOfChunk(family, loop.getCount() +
-                             (llvm::is_contained(yield.getCarried(), value) &&
-                              isSaved(value)));
+    for (auto [family, value, stack] :
+         llvm::zip(plan.stacks, yield.getCollected(), loop.getStacks()))
+      setOfChunk(family, stack,
+                 loop.getCount() +
+                     (llvm::is_contained(yield.getCarried(), value) &&
+                      isSaved(value)));
   for (auto [i, value] : llvm::enumerate(yield.getCarried())) {
     auto collected = llvm::find(yield.getCollected(), value);
     bool saved = isSaved(value);

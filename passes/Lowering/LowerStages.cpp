@@ -42,10 +42,6 @@ LogicalResult StepLowering::beginStages(func::FuncOp step) {
     channels.push_back(rt::ChannelAttr::get(
         module.getContext(), channelName(shift), stage::kStageAxis, shift));
   program.op.setChannelsAttr(builder.getArrayAttr(channels));
-  SmallVector<Attribute> streams(program.op.getStreams().getValue());
-  streams.push_back(
-      rt::StreamAttr::get(module.getContext(), kTransfers, /*high=*/true));
-  program.op.setStreamsAttr(builder.getArrayAttr(streams));
   return success();
 }
 
@@ -226,8 +222,7 @@ void StepLowering::makeLandings(stage::RunOp run) {
     StringRef direction = kDirections[gradient];
     Slots::Landing &landing = slots.landings[direction];
     const std::vector<int64_t> &counts =
-        gradient ? numbers->counts.gradientLandings
-                 : numbers->counts.activationLandings;
+        numbers->counts.at(direction.str() + "_landings");
     landing.size = *llvm::max_element(counts);
     for (auto [i, value] : llvm::enumerate(run.getReceived(!gradient))) {
       auto type = cast<RankedTensorType>(value.getType());
@@ -255,16 +250,32 @@ LogicalResult StepLowering::lowerSlot(stage::RunOp run, Value slot) {
   slots.landing = number("landings", slot);
   slots.out = number("outs", slot);
   slots.slot = slot;
+  slots.sets.clear();
   LogicalResult done = success();
-  auto kindOf = [](SlotKind kind) { return static_cast<int64_t>(kind); };
-  inCases(remainder(bits, 8),
-          {{kindOf(SlotKind::Forward), "forward"},
-           {kindOf(SlotKind::Backward), "backward"}},
-          [&](int64_t kind) {
-            if (succeeded(done))
-              done = lowerDirection(run, kind == kindOf(SlotKind::Backward));
-          });
+  // A slot that makes both kinds of gradients runs two cases.
+  inCases(number("runs_forward", slot), {{1, "forward"}},
+          [&](int64_t) { done = lowerDirection(run, /*backward=*/false); });
+  inCases(number("runs_backward", slot), {{1, "backward"}}, [&](int64_t) {
+    if (succeeded(done))
+      done = lowerDirection(run, /*backward=*/true);
+  });
+  if (run.getWeight().empty())
+    return done;
+  inCases(number("runs_weight", slot), {{1, "weight gradients"}}, [&](int64_t) {
+    if (succeeded(done))
+      done = lowerWeight(run);
+  });
   return done;
+}
+
+LogicalResult StepLowering::lowerWeight(stage::RunOp run) {
+  Region &region = run.getWeight();
+  slots.sets.clear();
+  indices[stage::RunOp::getChunk(region)] = slots.chunk;
+  indices[stage::RunOp::getMicroBatch(region)] = slots.microBatch;
+  bindSaved(run.getSaved(region), slots.order);
+  bindSaved(run.getKept(), slots.kept);
+  return lowerBlock(region.front());
 }
 
 LogicalResult StepLowering::lowerDirection(stage::RunOp run, bool backward) {
@@ -284,17 +295,16 @@ LogicalResult StepLowering::lowerDirection(stage::RunOp run, bool backward) {
     onEvent(false, "sent_" + direction.str(), slots.out, StageNumbers::kOuts,
             kCompute);
   });
-  slots.set = number("sets", slots.slot);
+  slots.sets.clear();
   if (backward)
-    bindSaved(run);
+    bindSaved(run.getSaved(region), slots.order);
   stage::YieldOp yield = stage::RunOp::getYield(region);
   for (auto [value, family] : llvm::zip(yield.getSent(), landing.outs))
     lowering.bind(value, entry(family, slots.out));
   bindYielded(run, yield, backward);
   if (failed(lowerBlock(region.front())))
     return failure();
-  if (!backward)
-    keepSaved(yield);
+  keepSaved(yield, backward ? slots.kept : slots.order);
   for (auto [value, home] : llvm::zip(yield.getCarried(), slots.homes))
     moveTo(run.getLoc(), lowering.placeOf(value), entry(home, Value()));
   endSlot(landing, direction);
@@ -348,52 +358,76 @@ void StepLowering::bindYielded(stage::RunOp run, stage::YieldOp yield,
 }
 
 lowering::Family StepLowering::savedFamily(Value value, Part part) {
-  bool ofHead = part == Part::Head;
   auto type = cast<RankedTensorType>(value.getType());
   StringRef name = transformer::getName(value);
   lowering::Family family{
       lowering.uniqueName("saved." +
                           (name.empty() ? stringifyPart(part) : name).str()),
       "saved from forward for backward", type, "saved"};
-  family.setStride = bytesBetween(type);
-  family.set = number(ofHead ? "head_sets" : "embedding_sets", slots.slot);
-  for (int64_t count :
-       ofHead ? numbers->counts.headSets : numbers->counts.embeddingSets)
-    family.bytesByStage.push_back(count * family.setStride);
+  inPool(family, part == Part::Head ? "head_sets" : "embedding_sets",
+         bytesBetween(type));
   slots.saved[value] = family;
   return family;
 }
 
-void StepLowering::setOfChunk(Family &family, int64_t entries) {
-  family.set = slots.set;
-  family.setStride = family.stride * entries;
-  for (int64_t count : numbers->counts.sets)
-    family.bytesByStage.push_back(count * family.setStride);
+void StepLowering::inPool(lowering::Family &family, StringRef pool,
+                          int64_t bytes) {
+  family.pool = pool;
+  family.set = setOf(pool);
+  family.setStride = bytes;
+  for (int64_t count : numbers->counts.at(pool.str()))
+    family.bytesByStage.push_back(count * bytes);
 }
 
-void StepLowering::keepSaved(stage::YieldOp yield) {
-  slots.order.clear();
+Value StepLowering::setOf(StringRef pool) {
+  Value &set = slots.sets[pool];
+  if (!set)
+    set = number(pool, slots.slot);
+  return set;
+}
+
+StringRef StepLowering::poolOf(Value stack) {
+  for (OpOperand &use : stack.getUses()) {
+    auto yield = dyn_cast<stage::YieldOp>(use.getOwner());
+    auto run =
+        yield ? dyn_cast<stage::RunOp>(yield->getParentOp()) : stage::RunOp();
+    if (!run || run.getWeight().empty())
+      continue;
+    if (yield->getParentRegion() == &run.getBackward())
+      return "kept_sets";
+    unsigned number = use.getOperandNumber() - yield.getCarried().size() -
+                      yield.getSent().size();
+    return run.getSaved(run.getWeight())[number].use_empty() ? "input_sets"
+                                                             : "sets";
+  }
+  return "sets";
+}
+
+void StepLowering::setOfChunk(lowering::Family &family, Value stack,
+                              int64_t entries) {
+  inPool(family, poolOf(stack), family.stride * entries);
+}
+
+void StepLowering::keepSaved(stage::YieldOp yield,
+                             SmallVectorImpl<lowering::Family> &kept) {
+  kept.clear();
   for (Value value : yield.getSaved()) {
     bool isStack = isa<transformer::StackType>(value.getType());
-    slots.order.push_back(isStack ? stacks[value] : slots.saved[value]);
+    kept.push_back(isStack ? stacks[value] : slots.saved[value]);
   }
 }
 
-void StepLowering::bindSaved(stage::RunOp run) {
-  for (auto [argument, saved] :
-       llvm::zip(run.getSaved(run.getBackward()), slots.order)) {
-    lowering::Family family = saved;
-    if (isa<transformer::StackType>(argument.getType())) {
-      family.set = slots.set;
-      stacks[argument] = family;
+void StepLowering::bindSaved(Block::BlockArgListType arguments,
+                             ArrayRef<lowering::Family> saved) {
+  for (auto [argument, value] : llvm::zip(arguments, saved)) {
+    if (argument.use_empty())
       continue;
-    }
-    bool ofHead = llvm::any_of(argument.getUsers(), [](Operation *user) {
-      auto where = user->getParentOfType<stage::WhereOp>();
-      return where && where.getPart() == Part::Head;
-    });
-    family.set = number(ofHead ? "head_sets" : "embedding_sets", slots.slot);
-    lowering.bind(argument, entry(family, Value()));
+    lowering::Family family = value;
+    family.set = setOf(family.pool);
+    if (isa<transformer::StackType>(argument.getType()))
+      stacks[argument] = family;
+    else
+      lowering.bind(argument, entry(family, Value()));
   }
 }
 

@@ -19,6 +19,7 @@ struct Family {
   /// flight: which one, and bytes from one to the next.
   mlir::Value set = {};
   int64_t setStride = 0;
+  llvm::StringRef pool = {}; ///< the table that says which set
   /// Bytes of all entries on each pipeline stage, where they differ.
   std::vector<int64_t> bytesByStage = {};
 };

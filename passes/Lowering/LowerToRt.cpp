@@ -110,7 +110,8 @@ static LogicalResult lowerSegment(Program &program, Signature &signature) {
 /// Larger than any arena: Memory writes the size that it needs.
 static constexpr int64_t kUnplacedBytes = int64_t(1) << 60;
 
-static ArrayAttr streamsOf(OpBuilder &builder, bool gathersBeside) {
+static ArrayAttr streamsOf(OpBuilder &builder, bool gathersBeside,
+                           bool transfers) {
   SmallVector<Attribute> streams;
   auto add = [&](StringRef name, bool high) {
     streams.push_back(rt::StreamAttr::get(builder.getContext(), name, high));
@@ -119,6 +120,8 @@ static ArrayAttr streamsOf(OpBuilder &builder, bool gathersBeside) {
   add(kComm, true);
   if (gathersBeside)
     add(kGather, true);
+  if (transfers)
+    add(kTransfers, true);
   return builder.getArrayAttr(streams);
 }
 
@@ -134,8 +137,8 @@ static rt::ProgramOp makeProgram(ModuleOp module, dist::MeshAttr mesh) {
       context, kCompute, kUnplacedBytes, rt::MemoryClass::compute)});
   return rt::ProgramOp::create(
       builder, module.getLoc(), "program", builder.getArrayAttr(axes), arenas,
-      streamsOf(builder, /*gathersBeside=*/false), builder.getArrayAttr({}),
-      builder.getArrayAttr({}), "step");
+      streamsOf(builder, /*gathersBeside=*/false, /*transfers=*/false),
+      builder.getArrayAttr({}), builder.getArrayAttr({}), "step");
 }
 
 namespace heddle {
@@ -179,7 +182,8 @@ struct LowerToRtPass : impl::LowerToRtPassBase<LowerToRtPass> {
       return failure();
     program.op.setCommunicatorsAttr(
         atProgram.getArrayAttr(program.communicators.getArrayRef()));
-    program.op.setStreamsAttr(streamsOf(atProgram, program.gathersBeside));
+    program.op.setStreamsAttr(streamsOf(atProgram, program.gathersBeside,
+                                        program.op.getStages().has_value()));
     program.op.setEventsAttr(
         atProgram.getArrayAttr(program.events.getArrayRef()));
     step.erase();

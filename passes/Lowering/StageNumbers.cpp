@@ -14,17 +14,21 @@ StageNumbers::StageNumbers(const stage::StageTable &stages)
     addSlots(place);
     addTransfers(place);
     // A chunk without layers has what it carries in a set, and saves nothing.
-    counts.sets.push_back(assign(
-        place, "sets", [](int64_t) { return true; },
-        [&](int64_t chunk) { return stages.countOf(place, chunk) > 0; }));
-    auto has = [&](Part part) {
-      return
-          [&, part](int64_t chunk) { return stages.has(part, place, chunk); };
+    auto any = [](int64_t) { return true; };
+    auto hasLayers = [&](int64_t chunk) {
+      return stages.countOf(place, chunk) > 0;
     };
-    counts.headSets.push_back(
-        assign(place, "head_sets", has(Part::Head), has(Part::Head)));
-    counts.embeddingSets.push_back(assign(
-        place, "embedding_sets", has(Part::Embedding), has(Part::Embedding)));
+    assign(place, "sets", Span::ForwardToWeight, any, hasLayers);
+    assign(place, "input_sets", Span::ForwardToInput, any, hasLayers);
+    assign(place, "kept_sets", Span::InputToWeight, hasLayers, hasLayers);
+    // Head and embedding are done with the input gradient.
+    for (auto [pool, part] : {std::pair("head_sets", Part::Head),
+                              std::pair("embedding_sets", Part::Embedding)}) {
+      auto has = [&, part = part](int64_t chunk) {
+        return stages.has(part, place, chunk);
+      };
+      assign(place, pool, Span::ForwardToInput, has, has);
+    }
   }
   addChunks();
   pad();
@@ -52,8 +56,8 @@ void StageNumbers::addSlots(int64_t place) {
     activations.push_back(activations.back() + chunk.activations);
     gradients.push_back(gradients.back() + chunk.gradients);
   }
-  counts.activationLandings.push_back(activations.back());
-  counts.gradientLandings.push_back(gradients.back());
+  counts["activation_landings"].push_back(activations.back());
+  counts["gradient_landings"].push_back(gradients.back());
   auto landingOf = [&](size_t index, Slot slot) {
     const auto &base =
         slot.kind() == SlotKind::Forward ? activations : gradients;
@@ -69,6 +73,9 @@ void StageNumbers::addSlots(int64_t place) {
                         : std::nullopt;
     bool sends = to && to->rank != place, handsOn = to && to->rank == place;
     row("slots", place).push_back(slot.bits());
+    row("runs_forward", place).push_back(slot.kind() == SlotKind::Forward);
+    row("runs_backward", place).push_back(slot.givesInputGrad());
+    row("runs_weight", place).push_back(slot.endsMicroBatch());
     row("landings", place).push_back(from ? landingOf(i, slot) : 0);
     row("receives", place).push_back(from && from->rank != place);
     row("sends", place).push_back(sends);
@@ -117,9 +124,9 @@ void StageNumbers::addTransfers(int64_t place) {
   row("event_count", place).push_back(static_cast<int64_t>(order.size()));
 }
 
-int64_t StageNumbers::assign(int64_t place, const std::string &table,
-                             llvm::function_ref<bool(int64_t)> takes,
-                             llvm::function_ref<bool(int64_t)> keeps) {
+void StageNumbers::assign(int64_t place, const std::string &pool, Span span,
+                          llvm::function_ref<bool(int64_t)> takes,
+                          llvm::function_ref<bool(int64_t)> keeps) {
   std::map<std::pair<int64_t, int64_t>, int64_t> held;
   std::vector<bool> taken;
   auto take = [&] {
@@ -129,19 +136,28 @@ int64_t StageNumbers::assign(int64_t place, const std::string &table,
   };
   for (Slot slot : stages.schedule.rows[place]) {
     std::pair<int64_t, int64_t> key = {slot.chunk(), slot.microBatch()};
+    bool begins = span == Span::InputToWeight
+                      ? slot.givesInputGrad()
+                      : slot.kind() == SlotKind::Forward;
+    bool ends = span == Span::ForwardToInput ? slot.givesInputGrad()
+                                             : slot.endsMicroBatch();
     int64_t number = 0;
-    if (slot.kind() == SlotKind::Forward && takes(slot.chunk())) {
+    if (begins && takes(slot.chunk())) {
       number = take();
       taken[number] = keeps(slot.chunk());
       held[key] = number;
-    } else if (slot.kind() != SlotKind::Optimizer && keeps(slot.chunk())) {
-      number = held.at(key);
-      if (slot.endsMicroBatch())
-        taken[number] = false;
     }
-    row(table, place).push_back(number);
+    // Weight slots use nothing that ended with the input gradient.
+    if (auto own = held.find(key); own != held.end() && keeps(slot.chunk())) {
+      number = own->second;
+      if (ends) {
+        taken[number] = false;
+        held.erase(own);
+      }
+    }
+    row(pool, place).push_back(number);
   }
-  return static_cast<int64_t>(taken.size());
+  counts[pool].push_back(static_cast<int64_t>(taken.size()));
 }
 
 void StageNumbers::addChunks() {

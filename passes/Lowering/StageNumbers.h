@@ -23,16 +23,13 @@ using PlaceRows = std::vector<std::vector<int64_t>>;
 /// uses none: `landings` (where what it needs was received), `receives` (from
 /// another place), `outs` (where it leaves what it sends), `sends` (to another
 /// place), `hands_on` (index + 1 of the landing of the next stage at the same
-/// place), `sets` (of saved values), `head_sets`, `embedding_sets`.
+/// place), `runs_forward`, `runs_backward`, `runs_weight`. Pools of sets of
+/// values, per slot which one it uses: `sets` (from F to D or W), `input_sets`
+/// (from F to D or B), `kept_sets` (from B or D to W or D), `head_sets`,
+/// `embedding_sets`.
 class StageNumbers {
 public:
   explicit StageNumbers(const stage::StageTable &stages);
-
-  /// How many of each a place has.
-  struct Counts {
-    std::vector<int64_t> activationLandings, gradientLandings, sets, headSets,
-        embeddingSets;
-  };
 
   /// The rows of a table, all of one width.
   const PlaceRows &rows(llvm::StringRef name) const {
@@ -45,19 +42,22 @@ public:
 
   /// Places that a channel goes on by.
   std::vector<int64_t> channelShifts;
-  Counts counts;
+  /// Per place how many of each there are: `activation_landings`,
+  /// `gradient_landings`, and numbers of each pool of sets.
+  std::map<std::string, std::vector<int64_t>> counts;
 
 private:
   void addSlots(int64_t place);
   void addTransfers(int64_t place);
   void addChunks();
   int64_t channelTo(int64_t from, int64_t to);
+  /// A pool's numbers are taken from some kind of slot to another.
+  enum class Span { ForwardToInput, ForwardToWeight, InputToWeight };
   /// Gives slots of chunks that take one the smallest free number of a pool,
-  /// until D or W, or for the forward slot alone where the chunk keeps nothing.
-  /// Returns how many numbers there are.
-  int64_t assign(int64_t place, const std::string &table,
-                 llvm::function_ref<bool(int64_t chunk)> takes,
-                 llvm::function_ref<bool(int64_t chunk)> keeps);
+  /// for the first slot alone where the chunk keeps nothing.
+  void assign(int64_t place, const std::string &pool, Span span,
+              llvm::function_ref<bool(int64_t chunk)> takes,
+              llvm::function_ref<bool(int64_t chunk)> keeps);
   std::vector<int64_t> &row(const std::string &name, int64_t place);
   void pad();
 

@@ -181,9 +181,11 @@ private:
     llvm::SmallVector<Family> homes; ///< of what slots carry
     llvm::StringMap<Landing> landings;
     llvm::DenseMap<mlir::Value, Family> saved;
-    llvm::SmallVector<Family> order; ///< of saved values, as forward yields
+    /// Of saved values, as forward yields them, and as backward does.
+    llvm::SmallVector<Family> order, kept;
     /// Numbers of the slot whose case is being lowered.
-    mlir::Value slot, chunk, microBatch, landing, out, set;
+    mlir::Value slot, chunk, microBatch, landing, out;
+    llvm::StringMap<mlir::Value> sets; ///< by pool
   };
 
   /// Reads the table of a step that runs slots.
@@ -214,14 +216,22 @@ private:
   void makeLandings(stage::RunOp run);
   llvm::LogicalResult lowerSlot(stage::RunOp run, mlir::Value slot);
   llvm::LogicalResult lowerDirection(stage::RunOp run, bool backward);
+  llvm::LogicalResult lowerWeight(stage::RunOp run);
   void bindYielded(stage::RunOp run, stage::YieldOp yield, bool backward);
   void endSlot(const Slots::Landing &landing, llvm::StringRef direction);
   /// Where a tensor is saved that one end of the chain has.
   Family savedFamily(mlir::Value value, stage::Part part);
-  /// One set of a stack's entries per micro-batch in flight.
-  void setOfChunk(Family &family, int64_t entries);
-  void keepSaved(stage::YieldOp yield);
-  void bindSaved(stage::RunOp run);
+  /// Gives a family one set of entries, of that many bytes, per number of a
+  /// pool.
+  void inPool(Family &family, llvm::StringRef pool, int64_t bytes);
+  mlir::Value setOf(llvm::StringRef pool);
+  /// How long the entries of a stack are needed: until the weight gradients,
+  /// until the input gradient, or from there.
+  llvm::StringRef poolOf(mlir::Value stack);
+  void setOfChunk(Family &family, mlir::Value stack, int64_t entries);
+  void keepSaved(stage::YieldOp yield, llvm::SmallVectorImpl<Family> &kept);
+  void bindSaved(mlir::Block::BlockArgListType arguments,
+                 llvm::ArrayRef<Family> saved);
 
   void lowerTransfers(mlir::Value batch);
   void forTransfers(mlir::Value begin, mlir::Value end,
