@@ -272,11 +272,11 @@ rt.program @p mesh [#rt.axis<"pp", 2>] arenas [#rt.arena<"a", 1024>] streams [#r
 
 // -----
 
-// buffer C3
+// buffer C3: a stage that does not use it may have a smaller arena
 rt.program @p mesh [#rt.axis<"pp", 2>] arenas [#rt.arena<"a", 1024 by_stage [1024, 512]>] streams [#rt.stream<"compute">] communicators [] events [] entry @step channels [#rt.channel<"next", "pp", 1>] stages "pp" {
   rt.func @f(%x: !rt.buf<4x8xf32>, %i: index) {
-    // expected-error @below {{ends at byte 640 of arena 'a', which has 512}}
-    %y = rt.buffer "y" because "y" arena "a" at 0 by_stage [0, 512] : !rt.buf<4x8xf32>
+    // expected-error @below {{ends at byte 1152 of arena 'a', which has 1024}}
+    %y = rt.buffer "y" because "y" arena "a" at 0 by_stage [0, 1024] : !rt.buf<4x8xf32>
   }
   rt.func @step() {
   }
