@@ -6,9 +6,15 @@ using namespace mlir;
 
 namespace heddle::stage {
 
+static constexpr llvm::StringLiteral kPartName = "stage.part";
+
 StateParts::StateParts(ModuleOp module) {
-  for (auto state : module.getOps<transformer::StateOp>())
+  for (auto state : module.getOps<transformer::StateOp>()) {
     states[state.getSymName()] = state;
+    auto word = state->getAttrOfType<StringAttr>(kPartName);
+    if (auto part = word ? symbolizePart(word) : std::nullopt)
+      parts[state.getSymName()] = *part;
+  }
   for (auto [name, part] : {std::pair("embedding", Part::Embedding),
                             std::pair("head", Part::Head)}) {
     auto function = module.lookupSymbol<func::FuncOp>(name);
@@ -20,6 +26,13 @@ StateParts::StateParts(ModuleOp module) {
           known->second = Part::Ends;
       }
   }
+}
+
+void StateParts::note() {
+  for (auto &[name, part] : parts)
+    if (transformer::StateOp state = states.lookup(name))
+      state->setAttr(kPartName,
+                     StringAttr::get(state->getContext(), stringifyPart(part)));
 }
 
 std::optional<Part> StateParts::partOf(StringRef name) const {

@@ -13,7 +13,12 @@ namespace heddle::stage {
 /// Which end of a chain the states without layers belong to.
 class StateParts {
 public:
+  /// From who is called with a state, or what `note` has written.
   explicit StateParts(mlir::ModuleOp module);
+
+  /// Writes the parts onto the states (`stage.part`): segments do not outlive
+  /// Lowering.
+  void note();
 
   /// None for states of layers.
   std::optional<Part> partOf(llvm::StringRef state) const;

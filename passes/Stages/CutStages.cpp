@@ -83,6 +83,7 @@ struct CutStagesPass : impl::CutStagesPassBase<CutStagesPass> {
     mergeResults(module, symbols);
     mergeCarried(module);
     stage::StateParts parts(module);
+    parts.note();
     auto run = cutMicroBatches(findMicroBatches(step), tables[0], *stages);
     if (failed(run) || failed(cutStep(step, *run, *stages, parts)))
       return failure();
