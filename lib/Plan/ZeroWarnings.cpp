@@ -42,13 +42,37 @@ private:
         bytes += 4 * rowElements(partElements(plan, model, family), shards);
     return bytes;
   }
+  /// Of the ranks of pp those of the one that has most.
   std::int64_t allBytes() const {
-    std::int64_t bytes = 0;
-    for (const ParameterFamily &family : families)
-      bytes += family.layers * rowBytes([&](const ParameterFamily &f) {
-                 return &f == &family;
-               });
-    return bytes;
+    std::int64_t most = 0;
+    for (std::size_t rank = 0; rank < plan.stages.layers.size(); ++rank) {
+      std::int64_t bytes = 0;
+      for (const ParameterFamily &family : families)
+        bytes +=
+            instances(family, rank) *
+            rowBytes([&](const ParameterFamily &f) { return &f == &family; });
+      most = std::max(most, bytes);
+    }
+    return most;
+  }
+  /// How often a rank of pp has a parameter.
+  std::int64_t instances(const ParameterFamily &family,
+                         std::size_t rank) const {
+    const bool begins = std::size_t(plan.stages.embedding.rank) == rank,
+               ends = std::size_t(plan.stages.head.rank) == rank;
+    if (family.segment == Segment::Head)
+      return ends;
+    // The head reads a tied table too.
+    if (family.segment == Segment::Embedding)
+      return begins ||
+             (ends && model.tiedEmbeddings && family.argument == "embed");
+    std::int64_t layers = 0;
+    for (const PlanRange &range : plan.stages.layers[rank])
+      layers += layersIn(range);
+    return layers;
+  }
+  static std::int64_t layersIn(const PlanRange &range) {
+    return range.empty() ? 0 : range.last - range.first + 1;
   }
 
   void warnAboutCopies() {
@@ -76,7 +100,15 @@ private:
                   "zero.gather every_pass, found stage {} over {} and {}",
                   wanted, plan.zero.stage, shards, gatherWord());
     // More blocks than there are behind the first are never ahead of it.
-    const std::int64_t blocks = std::min(wanted, model.layers - 1),
+    std::int64_t longest = 0;
+    for (const std::vector<PlanRange> &chunks : plan.stages.layers)
+      for (const PlanRange &range : chunks)
+        longest = std::max(longest, layersIn(range));
+    if (longest < 2)
+      return warn("zero.prefetch {} gathers nothing ahead: no stage has more "
+                  "than {} layer",
+                  wanted, longest);
+    const std::int64_t blocks = std::min(wanted, longest - 1),
                        block = rowBytes([](const ParameterFamily &family) {
                          return family.segment == Segment::Block;
                        }),

@@ -6,10 +6,19 @@ namespace heddle {
 namespace {
 
 /// Warnings of a plan over 4 ranks of dp and 2 of tp, one a line.
-std::string checkedZero(const std::string &zero, const std::string &more = "") {
+std::string checkedZero(const std::string &zero, const std::string &more = "",
+                        const std::vector<PlanRange> &stages = {{0, 2}}) {
   ModelConfig model = test::llama(3, 32, 4, 4, 8, 96, 256);
   Plan plan =
       test::planOf(model, 4, 2, 1, 1, ", \"zero\": {" + zero + "}" + more);
+  if (stages.size() > 1) {
+    plan.mesh[0].second = std::int64_t(stages.size());
+    plan.stages.layers.clear();
+    for (const PlanRange &range : stages)
+      plan.stages.layers.push_back({range});
+    plan.stages.head.rank = std::int64_t(stages.size()) - 1;
+    plan.stages.schedule = PlanScheduleKind::OneFOneB;
+  }
   std::string text;
   for (const PlanWarning &warning :
        test::must(checkPlan(plan, model, test::batchOf(4))))
@@ -40,6 +49,22 @@ TEST(PlanCheck, CopiesOfWhatIsStoredInShardsAreNamedInBytes) {
                         "whole sums of gradients, as stage 1 does: {} bytes "
                         "per rank, with every_micro_batch {}\n",
                         kAll, kAll / 4));
+}
+
+// Of two stages the first has the larger share: two blocks and a table.
+TEST(PlanCheck, CopiesOfAStageAreThoseOfTheRankWithMost) {
+  constexpr int kFirst = 2 * kBlock + 4 * 256 * 32 / 2;
+  EXPECT_EQ(checkedZero(R"("stage": 2)", "", {{0, 1}, {2, 2}}),
+            fmt::format("warning: zero.stage 2 with zero.reduce last holds "
+                        "whole sums of gradients, as stage 1 does: {} bytes "
+                        "per rank, with every_micro_batch {}\n",
+                        kFirst, kFirst / 4));
+  EXPECT_EQ(checkedZero(R"("stage": 3, "reduce": "every_micro_batch",
+                           "gather": "every_pass", "prefetch": 1)",
+                        R"(, "overlap": {"memory_bytes": 1000000})",
+                        {{0, 0}, {1, 1}, {2, 2}}),
+            "warning: zero.prefetch 1 gathers nothing ahead: no stage has more "
+            "than 1 layer\n");
 }
 
 TEST(PlanCheck, PrefetchThatGathersLessAheadIsNamedInBytes) {
