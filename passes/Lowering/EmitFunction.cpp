@@ -17,8 +17,18 @@ namespace heddle::lowering {
 static rt::BufType typeOf(Value buffer) {
   return cast<rt::BufType>(buffer.getType());
 }
-static int64_t bytesOf(Value buffer) {
-  return typeOf(buffer).getNumElements() * typeOf(buffer).getElementBytes();
+
+std::string FunctionPrinter::number(Operation *op, int64_t constant) const {
+  StringRef name = names.numbers.nameOf(op);
+  return name.empty() ? std::to_string(constant)
+                      : formatv("p.n[{0}]", name).str();
+}
+
+std::string FunctionPrinter::bytes(Operation *op, Value buffer) const {
+  int64_t each = typeOf(buffer).getElementBytes();
+  if (names.numbers.nameOf(op).empty())
+    return std::to_string(typeOf(buffer).getNumElements() * each);
+  return formatv("{0} * {1}", number(op, 0), each);
 }
 
 std::string FunctionPrinter::stream(StringRef name) const {
@@ -45,14 +55,13 @@ std::string FunctionPrinter::communicator(ArrayAttr axes) const {
                                         .getCommunicatorIndex(axes)];
 }
 
-std::string FunctionPrinter::add(std::string base, int64_t offset,
-                                 OperandRange indices,
-                                 ArrayRef<int64_t> strides) const {
-  if (offset != 0)
-    base += formatv(" + {0}", offset);
-  for (auto [index, stride] : llvm::zip(indices, strides))
-    base += formatv(" + {0} * {1}", get(index), stride);
-  return base;
+std::string FunctionPrinter::add(rt::ViewOp view) const {
+  std::string text = get(view.getSource());
+  if (view.getOffset() != 0)
+    text += formatv(" + {0}", view.getOffset());
+  for (auto [index, stride] : llvm::zip(view.getIndices(), view.getStrides()))
+    text += formatv(" + {0} * {1}", get(index), number(view, stride));
+  return text;
 }
 
 //===----------------------------------------------------------------------===//
@@ -111,14 +120,13 @@ LogicalResult FunctionPrinter::printOp(Operation &op) {
   return llvm::TypeSwitch<Operation *, LogicalResult>(&op)
       .Case([&](rt::BufferOp buffer) { return printBuffer(buffer), success(); })
       .Case([&](rt::ViewOp view) {
-        expressions[view] = add(get(view.getSource()), view.getOffset(),
-                                view.getIndices(), view.getStrides());
+        expressions[view] = add(view);
         return success();
       })
       .Case([&](rt::RankIndexOp index) {
         expressions[index] = "p." + names.places.lookup(index.getAxes());
         if (index.getStep() != 1)
-          expressions[index] += " * " + std::to_string(index.getStep());
+          expressions[index] += " * " + number(index, index.getStep());
         return success();
       })
       .Case([&](rt::ForOp loop) { return printFor(loop); })
@@ -396,7 +404,7 @@ void FunctionPrinter::printLaunch(rt::KernelLaunchOp op) {
                            : rt::stringifySkeleton(kernel.getSkeleton());
   std::string size =
       byRows ? formatv("{0}, {1}", op.getRows(), op.getColumns()).str()
-             : std::to_string(op.getRows() * op.getColumns());
+             : number(op, op.getRows() * op.getColumns());
   std::string workspace =
       op.getWorkspace() ? ", " + get(op.getWorkspace()) : "";
   statement(op,
@@ -446,25 +454,26 @@ LogicalResult FunctionPrinter::printCollective(Operation *op) {
   std::string call =
       llvm::TypeSwitch<Operation *, std::string>(op)
           .Case([&](rt::AllReduceOp reduce) -> std::string {
-            return formatv("heddle_rt_all_reduce({0}, {1}, {2}, {3})",
-                           head(reduce),
-                           typeOf(reduce.getInput()).getNumElements(),
-                           dtype(reduce), reductionName(reduce.getReduction()));
+            return formatv(
+                "heddle_rt_all_reduce({0}, {1}, {2}, {3})", head(reduce),
+                number(reduce, typeOf(reduce.getInput()).getNumElements()),
+                dtype(reduce), reductionName(reduce.getReduction()));
           })
           .Case([&](rt::ReduceScatterOp scatter) -> std::string {
-            return formatv("heddle_rt_reduce_scatter({0}, {1}, {2}, {3}, {4})",
-                           head(scatter), scatter.getOuter(),
-                           typeOf(scatter.getOutput()).getNumElements() /
-                               scatter.getOuter(),
-                           dtype(scatter),
-                           reductionName(scatter.getReduction()));
+            return formatv(
+                "heddle_rt_reduce_scatter({0}, {1}, {2}, {3}, {4})",
+                head(scatter), scatter.getOuter(),
+                number(scatter, typeOf(scatter.getOutput()).getNumElements() /
+                                    scatter.getOuter()),
+                dtype(scatter), reductionName(scatter.getReduction()));
           })
           .Case([&](rt::AllGatherOp gather) -> std::string {
-            return formatv("heddle_rt_all_gather({0}, {1}, {2}, {3})",
-                           head(gather), gather.getOuter(),
-                           typeOf(gather.getInput()).getNumElements() /
-                               gather.getOuter(),
-                           dtype(gather));
+            return formatv(
+                "heddle_rt_all_gather({0}, {1}, {2}, {3})", head(gather),
+                gather.getOuter(),
+                number(gather, typeOf(gather.getInput()).getNumElements() /
+                                   gather.getOuter()),
+                dtype(gather));
           })
           .Case([&](rt::AllToAllOp all) -> std::string {
             return formatv("allToAll({0}, {{.outer = {1}, .split = {2}, "
@@ -478,9 +487,10 @@ LogicalResult FunctionPrinter::printCollective(Operation *op) {
             auto sources = llvm::map_range(permute.getSources(), [](int64_t s) {
               return std::to_string(s);
             });
-            return formatv("permute({0}, {1}, {2}, {{{3}})", head(permute),
-                           typeOf(permute.getInput()).getNumElements(),
-                           dtype(permute), llvm::join(sources, ", "));
+            return formatv(
+                "permute({0}, {1}, {2}, {{{3}})", head(permute),
+                number(permute, typeOf(permute.getInput()).getNumElements()),
+                dtype(permute), llvm::join(sources, ", "));
           });
   return statement(op, call), success();
 }
@@ -489,7 +499,7 @@ void FunctionPrinter::printMessage(rt::SendOp op) {
   statement(op, formatv("heddle_rt_send(p.{0}, {1}, {2}, {3}, {4}, kReceiver)",
                         names.channels.lookup(op.getChannel()).first,
                         stream(op.getStream()), get(op.getBuffer()),
-                        typeOf(op.getBuffer()).getNumElements(),
+                        number(op, typeOf(op.getBuffer()).getNumElements()),
                         dtypeName(typeOf(op.getBuffer()).getElementType())));
 }
 
@@ -497,12 +507,16 @@ void FunctionPrinter::printMessage(rt::ReceiveOp op) {
   statement(op, formatv("heddle_rt_receive(p.{0}, {1}, {2}, {3}, {4}, kSender)",
                         names.channels.lookup(op.getChannel()).second,
                         stream(op.getStream()), get(op.getBuffer()),
-                        typeOf(op.getBuffer()).getNumElements(),
+                        number(op, typeOf(op.getBuffer()).getNumElements()),
                         dtypeName(typeOf(op.getBuffer()).getElementType())));
 }
 
 LogicalResult FunctionPrinter::printOther(Operation *op) {
   if (isa<arith::ArithDialect>(op->getDialect())) {
+    if (!names.numbers.nameOf(op).empty()) {
+      expressions[op->getResult(0)] = number(op, 0);
+      return success();
+    }
     SmallVector<std::string> operands;
     for (Value operand : op->getOperands())
       operands.push_back(get(operand));
@@ -523,17 +537,17 @@ LogicalResult FunctionPrinter::printOther(Operation *op) {
           .Case([&](rt::CopyOp copy) -> std::string {
             return formatv("heddle_rt_copy({0}, {1}, {2}, {3})",
                            stream(copy.getStream()), get(copy.getOutput()),
-                           get(copy.getInput()), bytesOf(copy.getInput()));
+                           get(copy.getInput()), bytes(copy, copy.getInput()));
           })
           .Case([&](rt::ZeroOp zero) -> std::string {
             return formatv("heddle_rt_zero({0}, {1}, {2})",
                            stream(zero.getStream()), get(zero.getOutput()),
-                           bytesOf(zero.getOutput()));
+                           bytes(zero, zero.getOutput()));
           })
           .Case([&](rt::PoisonOp poison) -> std::string {
             return formatv("heddle_rt_poison({0}, {1}, {2})",
                            stream(poison.getStream()), get(poison.getOutput()),
-                           bytesOf(poison.getOutput()));
+                           bytes(poison, poison.getOutput()));
           })
           .Case([&](rt::RecordOp record) -> std::string {
             return formatv("heddle_rt_event_record({0}, {1})", event(record),

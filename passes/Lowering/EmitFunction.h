@@ -70,8 +70,11 @@ private:
                             mlir::ValueRange group);
 
   std::string get(mlir::Value value) const { return expressions.lookup(value); }
-  std::string add(std::string base, int64_t offset, mlir::OperandRange indices,
-                  llvm::ArrayRef<int64_t> strides) const;
+  /// The place of a view, from that of its source.
+  std::string add(rt::ViewOp view) const;
+  /// A number of `op`: by its name in numbers.bin, or the constant.
+  std::string number(mlir::Operation *op, int64_t constant) const;
+  std::string bytes(mlir::Operation *op, mlir::Value buffer) const;
   std::string stream(llvm::StringRef name) const;
   template <class Op>
   std::string event(Op op) const;

@@ -4,8 +4,10 @@
 
 #include "heddle/Runtime/Numbers.h"
 
+#include "mlir/IR/Matchers.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringExtras.h"
+#include "llvm/ADT/TypeSwitch.h"
 #include "llvm/Support/FormatVariadic.h"
 #include "llvm/Support/xxhash.h"
 
@@ -61,21 +63,109 @@ ProgramNumbers::ProgramNumbers(rt::ProgramOp program, Namer &globals)
       if (auto buffer = dyn_cast<rt::BufferOp>(op);
           buffer && !buffer->use_empty())
         addBuffer(func, buffer);
+      addOwn(op);
     });
 }
 
 void ProgramNumbers::addBound(rt::ForOp loop, bool isUpper, int64_t value,
                               Index &index) {
-  auto [bound, isNew] =
-      bounds.try_emplace({loop.getName().str(), isUpper, value}, counts.size());
-  index[loop] = bound->second;
-  if (!isNew)
-    return;
+  // Loops over all of something have one bound. Others may have equal ones by
+  // chance, which must not show.
   std::string words = loop.getName().str();
+  std::string form = formatv("{0} {1}", isUpper, loop.getReversed());
+  index[loop] = counts.size();
+  if (loop.getLower() == 0) {
+    auto [bound, isNew] =
+        bounds.try_emplace({words, form, value}, counts.size());
+    index[loop] = bound->second;
+    if (!isNew)
+      return;
+  }
   counts.push_back(
       {globals.give("k" + upperCamel(words) + (isUpper ? "End" : "Begin")),
        (isUpper ? "behind the last " : "the first ") + words + " of a loop",
        value});
+}
+
+/// The row that a piece of work goes over; null where it goes over more.
+static Value rowOf(Operation *op) {
+  Value row =
+      llvm::TypeSwitch<Operation *, Value>(op)
+          .Case([](rt::KernelLaunchOp launch) {
+            auto kernel = SymbolTable::lookupNearestSymbolFrom<rt::KernelOp>(
+                launch, launch.getKernelAttr());
+            bool isFlat = kernel.getSkeleton() == rt::Skeleton::elementwise ||
+                          kernel.getSkeleton() == rt::Skeleton::reduce_all;
+            for (auto [operand, group] :
+                 llvm::zip(kernel.getOperandList(), launch.getGroups(kernel)))
+              if (isFlat && operand.getKind() == rt::OperandKind::full)
+                return Value(group[0]);
+            return Value();
+          })
+          .Case<rt::CopyOp, rt::AllReduceOp, rt::PermuteOp>(
+              [](auto work) { return Value(work.getInput()); })
+          .Case<rt::ZeroOp, rt::PoisonOp>(
+              [](auto work) { return Value(work.getOutput()); })
+          .Case([](rt::ReduceScatterOp work) {
+            return work.getOuter() == 1 ? Value(work.getOutput()) : Value();
+          })
+          .Case([](rt::AllGatherOp work) {
+            return work.getOuter() == 1 ? Value(work.getInput()) : Value();
+          })
+          .Case<rt::SendOp, rt::ReceiveOp>(
+              [](auto work) { return Value(work.getBuffer()); })
+          .Default([](Operation *) { return Value(); });
+  return row && cast<rt::BufType>(row.getType()).getRank() == 1 ? row : Value();
+}
+
+/// What the text calls the buffer that a value is a part of.
+static std::string nameOfBuffer(Value value) {
+  while (auto view = value.getDefiningOp<rt::ViewOp>())
+    value = view.getSource();
+  if (auto buffer = value.getDefiningOp<rt::BufferOp>())
+    return buffer.getName().str();
+  auto argument = cast<BlockArgument>(value);
+  auto func = cast<rt::FuncOp>(argument.getOwner()->getParentOp());
+  return cast<StringAttr>(func.getArgNames()[argument.getArgNumber()])
+      .getValue()
+      .str();
+}
+
+/// Whether a view is this rank's part of a row.
+static bool isRun(rt::ViewOp view) {
+  return view.getType().getRank() == 1 && view.getIndices().size() == 1 &&
+         view.getIndices()[0].getDefiningOp<rt::RankIndexOp>();
+}
+
+void ProgramNumbers::addOwn(Operation *op) {
+  if (Value row = rowOf(op))
+    return addOwn(op, row, "Elements", "elements of ",
+                  cast<rt::BufType>(row.getType()).getNumElements());
+  constexpr StringLiteral toNext =
+      "from one rank's elements to the next one's of ";
+  if (auto view = dyn_cast<rt::ViewOp>(op); view && isRun(view))
+    return addOwn(op, view.getSource(), "Run", toNext, view.getStrides()[0]);
+  APInt constant;
+  for (Operation *user : op->getUsers()) {
+    auto view = dyn_cast<rt::ViewOp>(user);
+    if (auto place = dyn_cast<rt::RankIndexOp>(op);
+        view && place && isRun(view) && place.getStep() != 1)
+      return addOwn(op, view.getSource(), "Step", toNext, place.getStep());
+    auto buffer = dyn_cast<rt::BufferOp>(user);
+    if (buffer && matchPattern(op, m_ConstantInt(&constant)) &&
+        !constant.isZero())
+      return addOwn(op, buffer.getResult(), "Index", "which one of ",
+                    constant.getSExtValue());
+  }
+}
+
+void ProgramNumbers::addOwn(Operation *op, Value row, StringRef word,
+                            StringRef what, int64_t value) {
+  // Each op has its own: rows of one length may have another one elsewhere.
+  std::string name = nameOfBuffer(row);
+  own[op] = counts.size();
+  counts.push_back({globals.give("k" + upperCamel(name) + word.str()),
+                    what.str() + name, value});
 }
 
 size_t ProgramNumbers::addPlace(const std::string &wish, std::string comment,
@@ -93,7 +183,13 @@ std::string ProgramNumbers::stridesComment(rt::BufferOp buffer) const {
   for (Value index : buffer.getIndices())
     strides += formatv(", + {0} * stride", indexWord(index));
   std::string type;
-  llvm::raw_string_ostream(type) << buffer.getType();
+  llvm::raw_string_ostream os(type);
+  // How long a row is depends on how many ranks it is cut over.
+  if (buffer.getType().getRank() == 1) {
+    os << "row of " << buffer.getType().getElementType();
+    return type + strides;
+  }
+  os << buffer.getType();
   StringRef shape = StringRef(type).drop_front(strlen("!rt.buf<")).drop_back();
   return (shape + strides).str();
 }

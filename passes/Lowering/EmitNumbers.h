@@ -46,6 +46,10 @@ public:
   /// one of 0, or a value.
   llvm::StringRef lowerOf(rt::ForOp loop) const { return nameIn(lowers, loop); }
   llvm::StringRef upperOf(rt::ForOp loop) const { return nameIn(uppers, loop); }
+  /// The name of the number that an op has beside its operands, "" where the
+  /// text has it itself: the length of a row that work goes over (rows are cut
+  /// over ranks), the distance of ranks in a row, an index that is a constant.
+  llvm::StringRef nameOf(mlir::Operation *op) const { return nameIn(own, op); }
 
   /// In the order of the file.
   std::vector<Count> counts;
@@ -64,6 +68,9 @@ private:
 
   llvm::StringRef nameIn(const Index &index, mlir::Operation *op) const;
   void addBound(rt::ForOp loop, bool isUpper, int64_t value, Index &index);
+  void addOwn(mlir::Operation *op);
+  void addOwn(mlir::Operation *op, mlir::Value row, llvm::StringRef word,
+              llvm::StringRef what, int64_t value);
   void addBuffer(rt::FuncOp func, rt::BufferOp buffer);
   size_t addPlace(const std::string &wish, std::string comment, int64_t arena,
                   std::vector<llvm::SmallVector<int64_t>> rows);
@@ -72,10 +79,11 @@ private:
   rt::ProgramOp program;
   Namer &globals;
   llvm::StringMap<size_t> axes;
-  Index lowers, uppers;                             ///< into counts
+  Index lowers, uppers, own;                        ///< into counts
   Index buffers;                                    ///< into places
   std::map<std::string, std::vector<size_t>> alike; ///< buffers of one name
-  std::map<std::tuple<std::string, bool, int64_t>, size_t> bounds;
+  std::map<std::tuple<std::string, std::string, int64_t>, size_t>
+      bounds; ///< that several loops have: name, form, value
 };
 
 } // namespace heddle::lowering
