@@ -236,7 +236,9 @@ void StepLowering::makeLandings(stage::RunOp run) {
       lowering::Family out{"sent." + direction.str() + number,
                            "until the neighbouring stage has it", type,
                            "communication", bytes};
-      out.bytesByStage.assign(stages->places(), StageNumbers::kOuts * bytes);
+      out.bytesByStage.assign(stages->places(),
+                              (StageNumbers::kOuts + numbers->anyHandsOn) *
+                                  bytes);
       landing.received.push_back(received);
       landing.outs.push_back(out);
     }
@@ -320,21 +322,12 @@ void StepLowering::endSlot(const Slots::Landing &landing, StringRef direction) {
     onEvent(true, "made_" + direction.str(), slots.out, StageNumbers::kOuts,
             kCompute);
   });
-  if (llvm::all_of(numbers->rows("hands_on"), [](const auto &row) {
-        return llvm::all_of(row, [](int64_t number) { return number == 0; });
-      }))
+  if (!numbers->anyHandsOn)
     return;
-  // The neighbouring stage is at this place.
-  Value next = number("hands_on", slots.slot);
-  Value none = arith::CmpIOp::create(
-      builder(), next.getLoc(), arith::CmpIPredicate::ne, next, constant(0));
-  Value handsOn = arith::IndexCastUIOp::create(builder(), next.getLoc(),
-                                               builder().getIndexType(), none);
-  inCases(handsOn, {{1, "hands on"}}, [&](int64_t) {
-    Value index =
-        arith::SubIOp::create(builder(), next.getLoc(), next, constant(1));
+  inCases(number("hands_on", slots.slot), {{1, "hands on"}}, [&](int64_t) {
+    Value index = number("handed_landings", slots.slot);
     for (auto [out, received] : llvm::zip(landing.outs, landing.received))
-      lowering.copy(next.getLoc(), "step: to the next stage",
+      lowering.copy(builder().getUnknownLoc(), "step: to the next stage",
                     entry(out, slots.out), entry(received, index));
   });
 }

@@ -2,6 +2,8 @@
 
 #include "passes/Lowering/StepLowering.h"
 
+#include "heddle/Support/Check.h"
+
 #include "llvm/ADT/TypeSwitch.h"
 
 using namespace mlir;
@@ -70,6 +72,8 @@ void StepLowering::bindOutput(func::FuncOp step, unsigned index, Value value) {
 }
 
 Value StepLowering::stateEntry(StringRef name, Value index) {
+  HEDDLE_CHECK(!index || indices.contains(index),
+               "the index of state {} has no number yet", name.str());
   return states.place(name, indices.lookup(index));
 }
 

@@ -79,14 +79,17 @@ void StageNumbers::addSlots(int64_t place) {
     row("landings", place).push_back(from ? landingOf(i, slot) : 0);
     row("receives", place).push_back(from && from->rank != place);
     row("sends", place).push_back(sends);
-    row("outs", place).push_back(sends ? sent[direction > 0]++ % kOuts : 0);
+    row("outs", place)
+        .push_back(sends ? sent[direction > 0]++ % kOuts : handsOn * kOuts);
+    row("hands_on", place).push_back(handsOn);
+    anyHandsOn |= handsOn;
     int64_t handed = 0;
     if (handsOn) // what reads it is a slot of this row
       for (auto [k, other] : llvm::enumerate(slots))
         if (directionOf(other) == direction && other.chunk() == to->chunk &&
             other.microBatch() == slot.microBatch())
-          handed = landingOf(k, other) + 1;
-    row("hands_on", place).push_back(handed);
+          handed = landingOf(k, other);
+    row("handed_landings", place).push_back(handed);
   }
 }
 

@@ -37,8 +37,10 @@ public:
   }
   bool has(llvm::StringRef name) const { return tables.count(name.str()); }
 
-  /// Buffers that sends of one direction take in turn.
+  /// Buffers that sends of one direction take in turn; one behind them is for
+  /// what goes on to a stage at the same place.
   static constexpr int64_t kOuts = 2;
+  bool anyHandsOn = false;
 
   /// Places that a channel goes on by.
   std::vector<int64_t> channelShifts;

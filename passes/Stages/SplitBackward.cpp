@@ -201,6 +201,9 @@ private:
       arguments.push_back(get(stack++, nameOfArgument(halves.second, i)));
     for (Value value : operandsOf(halves.second, numKept))
       arguments.push_back(bring(value, made, map));
+    // In front of the call: it may add to the states itself.
+    for (AccumulateOp sum : accumulates)
+      bring(sum.getIndex(), made, map);
     auto second =
         func::CallOp::create(builder, call.getLoc(), halves.second, arguments);
     SmallVector<std::string> names;
