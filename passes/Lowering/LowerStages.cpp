@@ -67,6 +67,19 @@ Value StepLowering::number(StringRef table, Value index) {
       FlatSymbolRefAttr::get(builder().getContext(), table), index);
 }
 
+void StepLowering::lowerNumber(Operation &op) {
+  if (auto layers = dyn_cast<stage::LayersOp>(op)) {
+    indices[layers.getResult()] =
+        layers.getChunk() ? number("chunk_layers", indices[layers.getChunk()])
+                          : number("layers_held", Value());
+    return;
+  }
+  auto layer = cast<stage::LayerOp>(op);
+  indices[layer.getResult()] =
+      sum(number("chunk_begins", indices[layer.getChunk()]),
+          indices[layer.getIndex()]);
+}
+
 Value StepLowering::constant(int64_t value) {
   return arith::ConstantIndexOp::create(builder(), builder().getUnknownLoc(),
                                         value);

@@ -127,6 +127,10 @@ void StepLowering::joinBefore(Operation &op) {
 }
 
 void StepLowering::prepare(Block &block) {
+  // Places of states that are stored to depend on them.
+  for (Operation &op : block)
+    if (isa<stage::LayersOp, stage::LayerOp>(op))
+      lowerNumber(op);
   for (Operation &op : block) {
     if (auto loop = dyn_cast<LoopOp>(op))
       planLoop(loop);
@@ -182,19 +186,8 @@ LogicalResult StepLowering::lowerOne(Operation &op) {
       .Case<stage::WhereOp>([&](auto where) { return lowerWhere(where); })
       .Case<stage::SumEndsOp>([&](auto sums) { return lowerSumEnds(sums); })
       .Case<stage::UndefinedOp>([](auto) { return success(); })
-      .Case<stage::LayersOp>([&](auto layers) {
-        indices[layers.getResult()] =
-            layers.getChunk()
-                ? number("chunk_layers", indices[layers.getChunk()])
-                : number("layers_held", Value());
-        return success();
-      })
-      .Case<stage::LayerOp>([&](auto layer) {
-        indices[layer.getResult()] =
-            sum(number("chunk_begins", indices[layer.getChunk()]),
-                indices[layer.getIndex()]);
-        return success();
-      })
+      .Case<stage::LayersOp, stage::LayerOp>(
+          [](auto) { return success(); }) // prepared
       .Case<LoadOp>([&](auto load) {
         lowering.bind(load.getResult(),
                       stateEntry(load.getState(), load.getIndex()));

@@ -195,6 +195,8 @@ private:
 
   /// This place's entry of a table, which is made where it is not there yet.
   mlir::Value number(llvm::StringRef table, mlir::Value index);
+  /// How many layers there are, or which one.
+  void lowerNumber(mlir::Operation &op);
   mlir::Value constant(int64_t value);
   mlir::Value quotient(mlir::Value value, int64_t by);
   mlir::Value remainder(mlir::Value value, int64_t by);

@@ -58,17 +58,27 @@ public:
     return end;
   }
 
+  /// Buffers that this stage never uses lie where others of their object do, so
+  /// that one object has one place in the program's text.
   void write(Places &places) {
-    forEach([&](FunctionObjects &, Object &object) {
-      for (rt::BufferOp buffer : object.buffers) {
+    auto all = [&](FunctionObjects &function) {
+      function.function.walk([&](rt::BufferOp buffer) {
         SmallVector<int64_t> &list = places[buffer];
         size_t width = buffer.getStrides().size() + 1;
         list.resize(program.getNumStages() * width);
+        auto object = function.objects.find(buffer.getName());
+        if (object == function.objects.end())
+          return;
         auto to = list.begin() + stage * width;
-        *to = object.offset + buffer.getPlaceAt(stage).front() - object.begin;
+        *to = std::max<int64_t>(0, object->second.offset +
+                                       buffer.getPlaceAt(stage).front() -
+                                       object->second.begin);
         llvm::copy(buffer.getStrides(), to + 1);
-      }
-    });
+      });
+    };
+    all(step);
+    for (FunctionObjects &frame : frames)
+      all(frame);
   }
 
   /// Live bytes at the peak, over the step and what it calls.
