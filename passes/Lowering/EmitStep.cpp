@@ -126,6 +126,14 @@ static SmallVector<rt::ChannelAttr> channelsOf(rt::ProgramOp program) {
   return llvm::to_vector(program.getChannels()->getAsRange<rt::ChannelAttr>());
 }
 
+/// The shift of a channel, the shorter way round: -1 and not the size less 1,
+/// which the text must not know.
+static int64_t shiftOf(rt::ProgramOp program, rt::ChannelAttr channel) {
+  int64_t size = program.getAxisSize(channel.getAxis());
+  int64_t shift = (channel.getShift() % size + size) % size;
+  return 2 * shift > size ? shift - size : shift;
+}
+
 /// "pp x dp x tp"
 static std::string meshWords(rt::ProgramOp program) {
   return llvm::join(
@@ -232,7 +240,7 @@ static void emitStruct(const ProgramNames &names, llvm::raw_ostream &os) {
                   "i + {3}, around the end\n",
                   names.channels.lookup(channel.getName()).first,
                   names.channels.lookup(channel.getName()).second,
-                  channel.getAxis(), channel.getShift());
+                  channel.getAxis(), shiftOf(names.program, channel));
   emitMembers("char", names.arenas, os);
   for (const auto &[axes, member] : names.places)
     os << "  int64_t " << member << "; // this rank's place over "
@@ -318,7 +326,7 @@ static void emitGroups(const ProgramNames &names,
                        "{3}}, &p.{4}, &p.{5}));",
                        stringLiteral(axis), names.numbers.sizeOf(axis),
                        sizeExpression(names, axesBelow(program, axis)),
-                       channel.getShift(), out, in)
+                       shiftOf(program, channel), out, in)
                    .str(),
                2)
        << "\n";

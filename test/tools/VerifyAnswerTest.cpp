@@ -143,4 +143,16 @@ TEST(Memory, EachByteOfTheArenaIsInOneClass) {
   EXPECT_EQ(sum, 90); // 10 to 20 is a hole
 }
 
+TEST(Memory, ObjectsOfOtherStagesTakeNothing) {
+  MemoryReport report;
+  report.objects = {{"x", "saved", "step", "read", 64, 128},
+                    {"w", "parameters", "step", "weight", 128, 0}};
+  // As many as a model has, all at one place.
+  for (int i = 0; i < 64; ++i)
+    report.objects.push_back({"y", "saved", "step", "elsewhere", 0, 128});
+  auto bytes = bytesByClass(report);
+  EXPECT_EQ(bytes["saved"], 64);
+  EXPECT_EQ(bytes["parameters"], 128);
+}
+
 } // namespace

@@ -31,6 +31,8 @@ static size_t rankOf(const std::string &memoryClass) {
 std::map<std::string, int64_t> tool::bytesByClass(const MemoryReport &report) {
   std::vector<Edge> edges;
   for (const MemoryObject &object : report.objects) {
+    if (object.bytes == 0) // of another stage
+      continue;
     // A class that is not known here is working memory like any other.
     size_t rank = std::min(rankOf(object.memoryClass), kClasses.size() - 1);
     edges.push_back({object.offset, rank, true});
