@@ -155,6 +155,13 @@ LogicalResult RunOp::verifyRegions() {
       {forward.getSaved().getTypes(), backward.getSaved().getTypes()});
 }
 
+LogicalResult RunOp::verifySymbolUses(SymbolTableCollection &symbols) {
+  if (!symbols.lookupNearestSymbolFrom<TableOp>(*this, getTableAttr())) // C3
+    return emitOpError() << "refers to " << getTableAttr()
+                         << ", which is no table of slots";
+  return success();
+}
+
 LogicalResult WhereOp::verifyRegions() {
   if (getOtherwise().empty() && getNumResults() > 0)
     return emitOpError() << "has results, but nothing where it is otherwise";
@@ -164,8 +171,9 @@ LogicalResult WhereOp::verifyRegions() {
     if (failed(verifyYield(*this, *region)))
       return failure();
     YieldOp yield = getYield(*region);
-    if (yield.getCarried().getTypes() != getResultTypes() ||
-        !yield.getSent().empty() || !yield.getSaved().empty()) // C1
+    if (!yield.getSent().empty() || !yield.getSaved().empty()) // C1
+      return emitOpError() << "sends or saves values, which only a run does";
+    if (yield.getCarried().getTypes() != getResultTypes()) // C1
       return emitOpError() << "has results (" << getResultTypes()
                            << "), and yields (" << yield.getCarried().getTypes()
                            << ")";

@@ -34,6 +34,7 @@ def Stage_TableOp : Stage_Op<"table", [Symbol]> {
 }
 
 def Stage_RunOp : Stage_Op<"run", [RecursiveMemoryEffects,
+    DeclareOpInterfaceMethods<SymbolUserOpInterface>,
     DeclareOpInterfaceMethods<OpAsmOpInterface, ["getAsmBlockArgumentNames"]>]> {
   let summary = "Runs a place's slots in the order of the table";
   let description = [{
@@ -48,12 +49,12 @@ def Stage_RunOp : Stage_Op<"run", [RecursiveMemoryEffects,
 
     What a region sends goes to the next (forward) or previous (backward) stage
     of the chain. The first stage of a chain gets nothing from before, and what
-    it sends back is dropped; the last one likewise: there, what is not sent is
-    zero. Results are the carried values after the last slot.
+    it sends back is dropped; the last one likewise. Where nothing is sent, what
+    is received is undefined. Results are the carried values after the last slot.
 
     Constraints: (C1) arguments have the types that follow from what is sent,
     saved and carried; (C2) all regions end in a yield; only backward carries,
-    weight neither carries, nor sends, nor saves.
+    weight neither carries, nor sends, nor saves; (C3) the symbol is a table's.
 
     ```mlir
     %sum = stage.run @schedule carry(%loss) : (tensor<f32>) -> tensor<f32> forward {
@@ -89,14 +90,14 @@ def Stage_WhereOp : Stage_Op<"where", [RecursiveMemoryEffects]> {
     Runs the first region where the chunk has the part, elsewhere the second, if
     there is one. Without a chunk: at places one of whose chunks has it.
 
-    Constraints: (C1) both regions end in a yield of the types of the results;
-    with results, there is a second one.
+    Constraints: (C1) both regions end in a yield of the types of the results,
+    and of nothing else; with results, there is a second one.
 
     ```mlir
     %x = stage.where embedding at %chunk -> (tensor<4x8xf32>) {
     ```
   }];
-  let arguments = (ins EnumAttr<Stage_Dialect, Stage_Part, "">:$part, Optional<Index>:$chunk);
+  let arguments = (ins Stage_Part:$part, Optional<Index>:$chunk);
   let results = (outs Variadic<AnyType>:$results);
   let regions = (region SizedRegion<1>:$body, MaxSizedRegion<1>:$otherwise);
   let assemblyFormat = [{
@@ -121,7 +122,8 @@ def Stage_UndefinedOp : Stage_Op<"undefined", [Pure]> {
   let assemblyFormat = "attr-dict `:` type($result)";
 }
 
-def Stage_YieldOp : Stage_Op<"yield", [Pure, Terminator, AttrSizedOperandSegments]> {
+def Stage_YieldOp : Stage_Op<"yield", [
+    Pure, Terminator, ParentOneOf<["RunOp", "WhereOp"]>, AttrSizedOperandSegments]> {
   let summary = "Ends a region of `run` or `where`";
   let arguments = (ins Variadic<AnyType>:$carried, Variadic<AnyType>:$sent, Variadic<AnyType>:$saved);
   let assemblyFormat = [{

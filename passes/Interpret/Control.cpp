@@ -23,6 +23,17 @@ static int64_t layerOf(Op op, Frame &frame) {
   return op.getIndex() ? frame.getIndex(op.getIndex()) : 0;
 }
 
+/// Fails where the rank's place does not hold this instance of a state.
+template <class Op>
+static LogicalResult checkHeld(Op op, int64_t layer, Frame &frame) {
+  StateOp state = frame.rank.program.states.lookup(op.getState());
+  if (frame.rank.holds(state, layer))
+    return success();
+  return frame.fail(op, "asks for instance " + llvm::Twine(layer) + " of @\"" +
+                            op.getState() +
+                            "\", which this place does not hold");
+}
+
 /// The instance of a state that `op` names; null after a fault.
 template <class Op>
 static TensorPtr *findInstance(Op op, Frame &frame) {
@@ -35,6 +46,8 @@ static TensorPtr *findInstance(Op op, Frame &frame) {
                              op.getState() + "\"");
     return nullptr;
   }
+  if (failed(checkHeld(op, layer, frame)))
+    return nullptr;
   return &instances[layer];
 }
 
@@ -80,6 +93,8 @@ static LogicalResult evaluate(AccumulateOp op, Frame &frame) {
 
 static LogicalResult evaluate(ZeroOp op, Frame &frame) {
   StateOp state = frame.rank.program.states.lookup(op.getState());
+  if (!state.getLayers() && failed(checkHeld(op, 0, frame)))
+    return failure();
   auto zero =
       std::make_shared<const Tensor>(Tensor::zeros(state.getTensorType()));
   for (int64_t layer = 0; layer < state.getCount(); ++layer)
@@ -93,6 +108,10 @@ static LogicalResult evaluate(ZeroOp op, Frame &frame) {
 
 static LogicalResult evaluate(LoopOp op, Frame &frame) {
   int64_t count = op.getLimit() ? frame.getIndex(op.getLimit()) : op.getCount();
+  if (op.getLimit() && (count < 0 || count > int64_t(op.getCount())))
+    return frame.fail(op, "runs up to " + llvm::Twine(count) +
+                              ", and has room for " +
+                              llvm::Twine(op.getCount()));
   YieldOp yield = op.getYield();
   std::vector<std::vector<TensorPtr>> stacks(
       op.getStacks().size(), std::vector<TensorPtr>(op.getCount()));

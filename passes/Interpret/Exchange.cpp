@@ -66,9 +66,11 @@ Fault Exchange::findAbsence(int64_t rank) const {
   int64_t missing = *llvm::find_if(seat.group, [&](int64_t member) {
     return !seats[member].op || !isSameGroup(seats[member].group, seat.group);
   });
+  std::string what =
+      seat.message ? " to send " + std::get<2>(*seat.message) : "";
   Fault absence = {seat.op, "rank " + std::to_string(rank) +
                                 " waits for rank " + std::to_string(missing) +
-                                ", which never comes"};
+                                what + ", which never comes"};
   if (seats[missing].op) {
     absence.noteOp = seats[missing].op;
     absence.note = "rank " + std::to_string(missing) + " waits here";
@@ -132,7 +134,7 @@ std::vector<TensorPtr> Exchange::meet(int64_t rank, Operation *op,
 void Exchange::send(int64_t rank, int64_t to, const std::string &what,
                     TensorPtr value) {
   std::unique_lock<std::mutex> lock(mutex);
-  sent[{rank, to, what}] = std::move(value);
+  sent[{rank, to, what}].push_back(std::move(value));
   changed.notify_all();
 }
 
@@ -153,8 +155,10 @@ TensorPtr Exchange::receive(int64_t rank, Operation *op, int64_t from,
   auto found = sent.find(message);
   if (found == sent.end())
     return nullptr;
-  TensorPtr value = std::move(found->second);
-  sent.erase(found);
+  TensorPtr value = std::move(found->second.front());
+  found->second.pop_front();
+  if (found->second.empty())
+    sent.erase(found);
   return value;
 }
 

@@ -12,6 +12,7 @@
 #include "mlir/IR/Operation.h"
 
 #include <condition_variable>
+#include <deque>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -44,7 +45,9 @@ public:
   std::vector<TensorPtr> meet(int64_t rank, mlir::Operation *op,
                               llvm::ArrayRef<int64_t> group, TensorPtr input);
 
-  /// Gives `value` to a later `receive` of rank `to`, which asks for `what`.
+  /// Gives `value`, which may not be null, to a later `receive` of rank `to`,
+  /// which asks for `what`. Values of one name come in the order in which they
+  /// were sent.
   void send(int64_t rank, int64_t to, const std::string &what, TensorPtr value);
   /// What rank `from` sends under this name; null where it never does.
   TensorPtr receive(int64_t rank, mlir::Operation *op, int64_t from,
@@ -78,7 +81,7 @@ private:
   std::mutex mutex;
   std::condition_variable changed;
   std::vector<Seat> seats;
-  std::map<Message, TensorPtr> sent;
+  std::map<Message, std::deque<TensorPtr>> sent;
   bool stuck = false;
   std::optional<Fault> fault;
 };

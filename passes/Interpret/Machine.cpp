@@ -4,8 +4,6 @@
 #include "passes/Interpret/Parts.h"
 #include "passes/Interpret/Rank.h"
 
-#include "dialects/Stage/StateParts.h"
-
 #include "llvm/ADT/StringExtras.h"
 
 #include <limits>
@@ -20,40 +18,23 @@ using transformer::StateOp;
 
 struct Machine::Parts {
   Program program;
-  std::unique_ptr<stage::StateParts> stateParts; ///< where there are stages
   std::vector<StateOp> states;
   std::vector<Rank> ranks;
 
-  /// Which of a rank's instances a layer of a state is; none where its stage
-  /// does not hold it.
-  std::optional<int64_t> indexOn(const Rank &rank, StateOp state,
-                                 int64_t layer) const;
   /// A rank's part, or, where its stage does not hold the state, that of the
   /// rank that stands where it does at the first stage that holds it.
   TensorPtr instanceFor(const Rank &rank, StateOp state, int64_t layer) const;
 };
 
-std::optional<int64_t> Machine::Parts::indexOn(const Rank &rank, StateOp state,
-                                               int64_t layer) const {
-  if (!program.stages)
-    return layer;
-  if (state.getLayers())
-    return program.stages->positionOf(rank.place(), layer);
-  auto part = stateParts->partOf(state.getSymName());
-  return !part || program.stages->has(*part, rank.place())
-             ? std::optional<int64_t>(layer)
-             : std::nullopt;
-}
-
 TensorPtr Machine::Parts::instanceFor(const Rank &rank, StateOp state,
                                       int64_t layer) const {
   std::string name = state.getSymName().str();
-  if (auto index = indexOn(rank, state, layer))
+  if (auto index = rank.indexOf(state, layer))
     return rank.states.at(name)[*index];
   Builder builder(state.getContext());
   for (int64_t other : program.mesh.getGroup(
            rank.number, builder.getStrArrayAttr({stage::kStageAxis})))
-    if (auto index = indexOn(ranks[other], state, layer))
+    if (auto index = ranks[other].indexOf(state, layer))
       return ranks[other].states.at(name)[*index];
   return nullptr;
 }
@@ -215,6 +196,38 @@ static TensorPtr initialValueOf(StateOp state) {
   return std::make_shared<const Tensor>(Tensor::zeros(state.getTensorType()));
 }
 
+/// Whether what a module does depends on the place that does it.
+static bool asksForStages(ModuleOp module) {
+  return module
+      .walk([](Operation *op) {
+        return isa<stage::StageDialect>(op->getDialect()) &&
+                       !isa<stage::TableOp>(op)
+                   ? WalkResult::interrupt()
+                   : WalkResult::advance();
+      })
+      .wasInterrupted();
+}
+
+/// A rank has to know its place, and the table what that holds.
+static LogicalResult checkPlaces(ModuleOp module, const Program &program) {
+  if (!program.stages)
+    return module.emitOpError()
+           << "asks for stages, but has no table of their slots";
+  int64_t places = program.mesh.getIndex(stage::kStageAxis) < 0
+                       ? 0
+                       : program.mesh.getSize(stage::kStageAxis);
+  if (places != program.stages->places())
+    return module.emitOpError()
+           << "has a mesh of " << places << " places over " << stage::kStageAxis
+           << ", and a table of " << program.stages->places();
+  for (auto state : module.getOps<StateOp>())
+    if (state.getLayers() && state.getCount() < program.stages->mostOfPlace())
+      return state.emitOpError()
+             << "has room for " << state.getCount()
+             << " layers, and a place holds " << program.stages->mostOfPlace();
+  return success();
+}
+
 FailureOr<Machine> Machine::create(ModuleOp module, MachineOptions options) {
   auto parts = std::make_unique<Parts>();
   Program &program = parts->program;
@@ -237,20 +250,20 @@ FailureOr<Machine> Machine::create(ModuleOp module, MachineOptions options) {
       return failure();
     program.functions[function.getName()] = function;
   }
-  if (perRank) {
+  bool byStage = asksForStages(module);
+  if (perRank || byStage) {
     program.mesh = module->getAttrOfType<dist::MeshAttr>(dist::kMeshName);
     if (!program.mesh)
-      return module.emitOpError() << "has layouts beside types, but no mesh ("
-                                  << dist::kMeshName << ")";
+      return module.emitOpError()
+             << (byStage ? "asks for stages" : "has layouts beside types")
+             << ", but has no mesh (" << dist::kMeshName << ")";
     program.numRanks = program.mesh.getNumRanks();
   }
-  if (module.walk([](stage::RunOp) { return WalkResult::interrupt(); })
-          .wasInterrupted()) {
+  if (byStage) {
     program.stages = stage::StageTable::of(module);
-    parts->stateParts = std::make_unique<stage::StateParts>(module);
-    if (!program.stages || !program.mesh)
-      return module.emitOpError() << "runs slots, but has no table of them, or "
-                                     "no mesh";
+    program.stateParts.emplace(module);
+    if (failed(checkPlaces(module, program)))
+      return failure();
   }
   for (int64_t rank = 0; rank < program.numRanks; ++rank) {
     parts->ranks.emplace_back(program, rank);
@@ -311,7 +324,7 @@ LogicalResult Machine::setState(StringRef name, int64_t layer,
   Tensor rounded = whole;
   roundTo(rounded, type.getElementType(), parts->program.reading);
   for (Rank &rank : parts->ranks)
-    if (auto index = parts->indexOn(rank, state, layer))
+    if (auto index = rank.indexOf(state, layer))
       rank.states[name.str()][*index] = std::make_shared<const Tensor>(
           layout ? scatter(rounded, layout, rank.number) : rounded);
   return success();
@@ -512,8 +525,13 @@ static FailureOr<NamedValue> gatherResult(func::FuncOp function, unsigned index,
   size_t count = entriesOf(results.front()).size();
   for (size_t entry = 0; entry < count; ++entry) {
     std::vector<TensorPtr> held;
-    for (const auto &rank : results)
+    for (const auto &rank : results) {
       held.push_back(entriesOf(rank)[entry]);
+      if (!held.back())
+        return function.emitOpError()
+               << "has result '" << value.name
+               << "', which is undefined on rank " << held.size() - 1;
+    }
     std::string message;
     FailureOr<Tensor> tensor =
         layout ? gather(held, layout, type.getShape(), program.reading, message)

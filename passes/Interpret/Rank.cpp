@@ -3,7 +3,9 @@
 #include "passes/Interpret/Rank.h"
 
 using namespace mlir;
+using namespace heddle;
 using namespace heddle::interpret;
+using transformer::StateOp;
 
 Evaluators Evaluators::of(MLIRContext &context) {
   Evaluators evaluators;
@@ -28,6 +30,21 @@ int64_t Rank::place() const {
       number, builder.getStrArrayAttr({stage::kStageAxis}));
 }
 
+std::optional<int64_t> Rank::indexOf(StateOp state, int64_t layer) const {
+  if (program.stages && state.getLayers())
+    return program.stages->positionOf(place(), layer);
+  return holds(state, layer) ? std::optional(layer) : std::nullopt;
+}
+
+bool Rank::holds(StateOp state, int64_t index) const {
+  if (!program.stages)
+    return true;
+  if (state.getLayers())
+    return index < program.stages->heldBy(place());
+  auto part = program.stateParts->partOf(state.getSymName());
+  return !part || program.stages->has(*part, place());
+}
+
 void Frame::set(Value value, Tensor tensor) {
   roundTo(tensor, cast<RankedTensorType>(value.getType()).getElementType(),
           rank.program.reading);
@@ -48,13 +65,30 @@ LogicalResult Frame::fail(Operation *op, const llvm::Twine &message) {
   return failure();
 }
 
+/// Whether an op only passes its operands on: into a body, or out of it.
+static bool passesOn(Operation &op) {
+  return isa<transformer::LoopOp, func::CallOp, stage::RunOp>(op);
+}
+
+LogicalResult Frame::checkDefined(Operation &op) {
+  if (passesOn(op))
+    return success();
+  for (OpOperand &operand : op.getOpOperands())
+    if (isUndefined(getDatum(operand.get())))
+      return fail(&op, "uses operand " +
+                           llvm::Twine(operand.getOperandNumber()) +
+                           ", which is undefined here: no stage of this rank "
+                           "has made or received it");
+  return success();
+}
+
 LogicalResult Frame::run(Block &block) {
   for (Operation &op : block.without_terminator()) {
     const Evaluators::Function *evaluate =
         rank.program.evaluators.find(op.getName().getStringRef());
     if (!evaluate)
       return fail(&op, "has no meaning in the interpreter");
-    if (failed((*evaluate)(&op, *this)))
+    if (failed(checkDefined(op)) || failed((*evaluate)(&op, *this)))
       return failure();
   }
   return success();

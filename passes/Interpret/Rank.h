@@ -9,6 +9,7 @@
 #define HEDDLE_PASSES_INTERPRET_RANK_H
 
 #include "dialects/Stage/StageTable.h"
+#include "dialects/Stage/StateParts.h"
 #include "passes/Interpret/Exchange.h"
 #include "passes/Interpret/Tensor.h"
 
@@ -24,6 +25,13 @@ namespace heddle::interpret {
 
 /// What an SSA value holds: an index, a tensor, or a stack of tensors.
 using Datum = std::variant<int64_t, TensorPtr, std::vector<TensorPtr>>;
+
+/// What a rank has of a value that only another stage makes: nothing may look
+/// at it.
+inline bool isUndefined(const Datum &datum) {
+  const auto *tensor = std::get_if<TensorPtr>(&datum);
+  return tensor && !*tensor;
+}
 
 class Frame;
 
@@ -69,8 +77,9 @@ struct Program {
   dist::MeshAttr mesh;
   int64_t numRanks = 1;
   Evaluators evaluators;
-  /// Where the module runs slots: who holds what.
+  /// Where the module asks for stages: who holds what.
   std::optional<stage::StageTable> stages;
+  std::optional<stage::StateParts> stateParts;
   llvm::StringMap<mlir::func::FuncOp> functions;
   llvm::StringMap<transformer::StateOp> states;
   /// The states that use the same bytes, by the state whose bytes they are.
@@ -96,6 +105,12 @@ public:
 
   /// Where it stands over the stages' axis.
   int64_t place() const;
+  /// Which of its instances of a state is the one of a layer; none where its
+  /// place does not hold that.
+  std::optional<int64_t> indexOf(transformer::StateOp state,
+                                 int64_t layer) const;
+  /// Whether its place holds instance `index`, by its own numbers.
+  bool holds(transformer::StateOp state, int64_t index) const;
 
   const Program &program;
   const int64_t number;
@@ -140,6 +155,9 @@ public:
   Exchange &exchange;
 
 private:
+  /// Fails where an op would look at a value that is undefined.
+  mlir::LogicalResult checkDefined(mlir::Operation &op);
+
   llvm::DenseMap<mlir::Value, Datum> values;
 };
 

@@ -45,11 +45,9 @@ private:
     case SlotKind::InputGrad:
       return runBackward(key);
     case SlotKind::WeightGrad:
-      return op.getWeight().empty() ? success() : runWeight(key);
+      return runWeight(key);
     case SlotKind::Backward:
-      if (failed(runBackward(key)))
-        return failure();
-      return op.getWeight().empty() ? success() : runWeight(key);
+      return failed(runBackward(key)) ? failure() : runWeight(key);
     case SlotKind::Optimizer:
       return success(); // what stands behind the run
     }
@@ -79,9 +77,8 @@ private:
         failed(frame.run(region.front())))
       return failure();
     YieldOp yield = RunOp::getYield(region);
-    send(key, 1, yield.getSent());
     saved[key] = get(yield.getSaved());
-    return success();
+    return send(key, 1, yield);
   }
 
   LogicalResult runBackward(Key key) {
@@ -97,15 +94,16 @@ private:
       return failure();
     YieldOp yield = RunOp::getYield(region);
     carried = get(yield.getCarried());
-    send(key, -1, yield.getSent());
     if (op.getWeight().empty())
       saved.erase(key);
     else
       kept[key] = get(yield.getSaved());
-    return success();
+    return send(key, -1, yield);
   }
 
   LogicalResult runWeight(Key key) {
+    if (op.getWeight().empty())
+      return success(); // backward does all
     Region &region = op.getWeight();
     begin(region, key);
     auto entry = kept.find(key);
@@ -120,17 +118,25 @@ private:
 
   /// `shift` as in StageTable::neighbour.
   std::string nameOf(Key key, PlanPlace to, int64_t shift, size_t value) {
-    return std::string(shift > 0 ? "forward " : "backward ") +
-           std::to_string(to.chunk) + " " + std::to_string(key.second) + " " +
-           std::to_string(value);
+    return "value " + std::to_string(value) + " of micro-batch " +
+           std::to_string(key.second) + (shift > 0 ? " forward" : " backward") +
+           " to chunk " + std::to_string(to.chunk);
   }
 
-  void send(Key key, int64_t shift, ValueRange values) {
+  LogicalResult send(Key key, int64_t shift, YieldOp yield) {
     auto to = stages.neighbour(place, key.first, shift);
-    for (auto [i, value] : llvm::enumerate(values))
-      if (to)
-        frame.exchange.send(frame.rank.number, rankAt(frame, to->rank),
-                            nameOf(key, *to, shift, i), frame.getPtr(value));
+    if (!to)
+      return success();
+    for (auto [i, value] : llvm::enumerate(yield.getSent())) {
+      std::string what = nameOf(key, *to, shift, i);
+      if (isUndefined(frame.getDatum(value)))
+        return frame.fail(yield, "sends " + what + " of rank " +
+                                     llvm::Twine(rankAt(frame, to->rank)) +
+                                     ", which is undefined here");
+      frame.exchange.send(frame.rank.number, rankAt(frame, to->rank), what,
+                          frame.getPtr(value));
+    }
+    return success();
   }
 
   LogicalResult receive(Key key, int64_t from, ValueRange values) {
@@ -162,15 +168,31 @@ static LogicalResult evaluate(RunOp op, Frame &frame) {
   return SlotRunner(op, frame).run();
 }
 
-static bool has(Part part, Value chunk, Frame &frame) {
+/// The number that a value gives a chunk.
+static FailureOr<int64_t> chunkOf(Operation *op, Value value, Frame &frame) {
+  int64_t chunk = frame.getIndex(value);
+  int64_t chunks = frame.rank.program.stages->chunks();
+  if (chunk < 0 || chunk >= chunks)
+    return frame.fail(op, "asks for chunk " + llvm::Twine(chunk) + " of " +
+                              llvm::Twine(chunks));
+  return chunk;
+}
+
+static FailureOr<bool> hasPart(WhereOp op, Frame &frame) {
   const StageTable &stages = *frame.rank.program.stages;
-  return chunk ? stages.has(part, frame.rank.place(), frame.getIndex(chunk))
-               : stages.has(part, frame.rank.place());
+  if (!op.getChunk())
+    return stages.has(op.getPart(), frame.rank.place());
+  FailureOr<int64_t> chunk = chunkOf(op, op.getChunk(), frame);
+  if (failed(chunk))
+    return failure();
+  return stages.has(op.getPart(), frame.rank.place(), *chunk);
 }
 
 static LogicalResult evaluate(WhereOp op, Frame &frame) {
-  Region &region = has(op.getPart(), op.getChunk(), frame) ? op.getBody()
-                                                           : op.getOtherwise();
+  FailureOr<bool> has = hasPart(op, frame);
+  if (failed(has))
+    return failure();
+  Region &region = *has ? op.getBody() : op.getOtherwise();
   if (region.empty())
     return success();
   if (failed(frame.run(region.front())))
@@ -192,18 +214,24 @@ static LogicalResult evaluate(UndefinedOp op, Frame &frame) {
 static LogicalResult evaluate(LayersOp op, Frame &frame) {
   const StageTable &stages = *frame.rank.program.stages;
   int64_t place = frame.rank.place();
-  frame.setDatum(op.getResult(),
-                 op.getChunk()
-                     ? stages.countOf(place, frame.getIndex(op.getChunk()))
-                     : stages.heldBy(place));
+  if (!op.getChunk()) {
+    frame.setDatum(op.getResult(), stages.heldBy(place));
+    return success();
+  }
+  FailureOr<int64_t> chunk = chunkOf(op, op.getChunk(), frame);
+  if (failed(chunk))
+    return failure();
+  frame.setDatum(op.getResult(), stages.countOf(place, *chunk));
   return success();
 }
 
 static LogicalResult evaluate(LayerOp op, Frame &frame) {
-  frame.setDatum(op.getResult(),
-                 frame.rank.program.stages->firstOf(
-                     frame.rank.place(), frame.getIndex(op.getChunk())) +
-                     frame.getIndex(op.getIndex()));
+  FailureOr<int64_t> chunk = chunkOf(op, op.getChunk(), frame);
+  if (failed(chunk))
+    return failure();
+  frame.setDatum(op.getResult(), frame.rank.program.stages->firstOf(
+                                     frame.rank.place(), *chunk) +
+                                     frame.getIndex(op.getIndex()));
   return success();
 }
 
@@ -219,9 +247,9 @@ static LogicalResult evaluate(SumEndsOp op, Frame &frame) {
     return success();
   }
   int64_t other = rankAt(frame, own == first ? last : first);
-  frame.exchange.send(frame.rank.number, other, "end", value);
-  TensorPtr theirs =
-      frame.exchange.receive(frame.rank.number, op, other, "end");
+  const std::string what = "what its end of the chain has";
+  frame.exchange.send(frame.rank.number, other, what, value);
+  TensorPtr theirs = frame.exchange.receive(frame.rank.number, op, other, what);
   if (!theirs)
     return failure();
   Reading reading = frame.getReading(op.getResult());

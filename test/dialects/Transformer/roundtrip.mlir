@@ -389,6 +389,26 @@ func.func @loop_without_values(%tokens: !transformer.stack<2 x tensor<4x8xi32>>)
   return
 }
 
+// CHECK-LABEL: func.func @loop_up_to(
+func.func @loop_up_to(%x: tensor<4x8xf32>, %n: index) {
+  // CHECK-NEXT: %0:2 = transformer.loop "layer" 6 up_to %arg1 reversed carry(%arg0) : (tensor<4x8xf32>) -> (tensor<4x8xf32>, !transformer.stack<6 x tensor<4x8xf32>>) {
+  %y, %all = transformer.loop "layer" 6 up_to %n reversed carry(%x) : (tensor<4x8xf32>) -> (tensor<4x8xf32>, !transformer.stack<6 x tensor<4x8xf32>>) {
+  ^bb0(%layer: index, %a: tensor<4x8xf32>):
+    transformer.yield %a : tensor<4x8xf32> collect %a : tensor<4x8xf32>
+  }
+  return
+}
+
+// CHECK-LABEL: func.func @loop_from(
+func.func @loop_from() {
+  // CHECK-NEXT: transformer.loop "micro_batch" 1 from 3 : () -> () {
+  transformer.loop "micro_batch" 1 from 3 : () -> () {
+  ^bb0(%i: index):
+    transformer.yield
+  }
+  return
+}
+
 // CHECK-LABEL: func.func @zeros(
 func.func @zeros() {
   // CHECK-NEXT: {{.*}} = transformer.zeros : tensor<f32>

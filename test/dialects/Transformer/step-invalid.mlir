@@ -236,6 +236,28 @@ func.func @loop_c3_other_count(%x: tensor<8xf32>) {
 
 // -----
 
+func.func @loop_c4_collects_from_a_later_index(%x: tensor<8xf32>) {
+  // expected-error @below {{begins at 1, so it cannot collect, nor have a limit}}
+  %0 = transformer.loop "layer" 2 from 1 : () -> !transformer.stack<2 x tensor<8xf32>> {
+  ^bb0(%i: index):
+    transformer.yield collect %x : tensor<8xf32>
+  }
+  return
+}
+
+// -----
+
+func.func @loop_c4_later_index_and_limit(%n: index) {
+  // expected-error @below {{begins at 1, so it cannot collect, nor have a limit}}
+  transformer.loop "layer" 2 from 1 up_to %n : () -> () {
+  ^bb0(%i: index):
+    transformer.yield
+  }
+  return
+}
+
+// -----
+
 func.func @loop_count() {
   // expected-error @below {{attribute 'count' failed to satisfy constraint}}
   transformer.loop "layer" 0 : () -> () {

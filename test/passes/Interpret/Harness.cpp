@@ -2,6 +2,8 @@
 
 #include "test/passes/Interpret/Harness.h"
 
+#include "dialects/Stage/Stage.h"
+
 #include "mlir/IR/Verifier.h"
 #include "mlir/Parser/Parser.h"
 
@@ -11,7 +13,7 @@ using namespace heddle::interpret;
 
 InterpretTest::InterpretTest() {
   context.loadDialect<dist::DistDialect, transformer::TransformerDialect,
-                      func::FuncDialect>();
+                      stage::StageDialect, func::FuncDialect>();
   handler = std::make_unique<ScopedDiagnosticHandler>(
       &context, [&](Diagnostic &diagnostic) {
         messages += diagnostic.str() + "\n";
