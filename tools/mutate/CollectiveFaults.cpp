@@ -2,7 +2,7 @@
 
 #include "tools/mutate/Fault.h"
 
-#include "dialects/Transformer/Transformer.h"
+#include "dialects/Stage/Stage.h"
 
 #include "mlir/IR/Builders.h"
 
@@ -112,7 +112,11 @@ private:
   template <class Op>
   void exchangeReduction(Op reduce, const char *one) {
     bool shifts = isMaximum(reduce) && onlyShifts(reduce.getResult());
-    add("exchange sum and maximum", reduce, shifts ? kShift : one,
+    bool isLoss = reduce.getInput().template getDefiningOp<stage::RunOp>();
+    add("exchange sum and maximum", reduce,
+        shifts   ? kShift
+        : isLoss ? "a loss is above zero where the head is, and zero elsewhere"
+                 : one,
         [reduce]() mutable {
           bool sums = reduce.getReduction() == dist::Reduction::Sum;
           reduce.setReduction(sums ? dist::Reduction::Max

@@ -36,6 +36,10 @@ std::vector<Fault> findLayoutFaults(mlir::ModuleOp module);
 /// After Collectives: collectives and shards of one rank's tensors.
 std::vector<Fault> findCollectiveFaults(mlir::ModuleOp module);
 
+/// After Stages: the table of slots, parts, layers, and what passes between
+/// stages; none where there is no table.
+std::vector<Fault> findStageFaults(mlir::ModuleOp module);
+
 /// After Overlap: buckets of reductions.
 std::vector<Fault> findBucketFaults(mlir::ModuleOp module);
 

@@ -23,13 +23,16 @@ struct Description {
   const char *config;
   const char *members = ""; ///< more members of the plan
   DropoutRates dropout = {};
+  int64_t pp = 1;
+  Phase last = Phase::Memory; ///< up to which it is compiled
 };
 
 // Between them: KV heads fewer than tp, sizes that tp does not divide, tied and
 // untied embeddings, biases, LayerNorm, one micro-batch and several, sequences
 // whole and cut over tp; storage cut over all of dp and over part of it,
 // gathered ahead by one layer and by two, gradients reduced in buckets while
-// backward runs; dropout.
+// backward runs; dropout; stages with one chunk and two, in a chain and forth
+// and back, of different numbers of layers, with a table that both ends share.
 constexpr const char *kThreeLayers = R"({"model_type": "llama",
       "hidden_size": 12, "intermediate_size": 20, "num_hidden_layers": 3,
       "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 4,
@@ -111,17 +114,55 @@ constexpr Description kSubjects[] = {
       "layer_norm_epsilon": 1e-5})",
      R"(, "sequence_parallel": true, "zero": {"stage": 1})",
      {.attention = 0.25, .residual = 0.25, .embedding = 0.25}},
+    {"qwen2 ragged stages pp 2 tp 2",
+     1,
+     2,
+     3,
+     R"({"model_type": "qwen2",
+      "hidden_size": 14, "intermediate_size": 21, "num_hidden_layers": 3,
+      "num_attention_heads": 7, "num_key_value_heads": 1, "vocab_size": 41,
+      "hidden_act": "silu", "max_position_embeddings": 64,
+      "rms_norm_eps": 1e-6, "tie_word_embeddings": true})",
+     R"(, "stages": {"layers": [["0..1"], ["2"]], "embedding": [0, 0],
+      "head": [1, 0], "schedule": {"kind": "one_f_one_b"}})",
+     {},
+     2,
+     Phase::Overlap},
+    {"gpt2 stages pp 2 dp 2 tp 2, two chunks, sequences cut, dropout",
+     2,
+     2,
+     2,
+     R"({"model_type": "gpt2", "n_embd": 16, "n_layer": 5, "n_head": 4,
+      "n_positions": 32, "vocab_size": 51, "activation_function": "gelu_new",
+      "layer_norm_epsilon": 1e-5})",
+     R"(, "sequence_parallel": true, "stages": {"layers": [["0..1", "3"],
+      ["2", "4"]], "embedding": [0, 0], "head": [1, 1],
+      "schedule": {"kind": "interleaved_1f1b"}})",
+     {.attention = 0.25, .residual = 0.25, .embedding = 0.25},
+     2,
+     Phase::Overlap},
+    {"llama stages pp 3 dp 2, forth and back, zero 3",
+     2,
+     1,
+     3,
+     kThreeLayers,
+     R"(, "zero": {"stage": 3, "gather": "every_micro_batch"},
+      "stages": {"layers": [["0", ""], ["1", ""], ["", "2"]],
+      "embedding": [0, 0], "head": [0, 1], "schedule": {"kind": "zb_v"}})",
+     {},
+     3,
+     Phase::Overlap},
 };
 
 constexpr int64_t kSequences = 4, kLength = 6; // of a micro-batch, over all dp
 
-Result<Plan> planOf(const ModelConfig &model, int64_t dp, int64_t tp,
-                    int64_t microBatches, const char *members) {
+Result<Plan> planOf(const ModelConfig &model, int64_t pp, int64_t dp,
+                    int64_t tp, int64_t microBatches, const char *members) {
   auto document = Document::parse(
-      fmt::format(R"({{"version": 1, "mesh": [["pp", 1], ["dp", {}], ["cp", 1],
+      fmt::format(R"({{"version": 1, "mesh": [["pp", {}], ["dp", {}], ["cp", 1],
         ["tp", {}]], "micro_batch": {}, "micro_batches": {},
         "tensor": "megatron"{}}})",
-                  dp, tp, kSequences / dp, microBatches, members),
+                  pp, dp, tp, kSequences / dp, microBatches, members),
       "plan.json", Document::Syntax::Json);
   if (!document)
     return document.error();
@@ -158,9 +199,9 @@ std::unique_ptr<Subject> Subject::create(MLIRContext &context, unsigned index,
   subject->train.globalBatch = kSequences * what.microBatches;
   // An update in proportion to the gradient: Adam hides constant factors.
   subject->train.optimizer.kind = OptimizerKind::Sgd;
-  Result<Plan> plan =
-      planOf(subject->model, what.dp, what.tp, what.microBatches, what.members);
-  Result<Plan> one = planOf(subject->model, 1, 1, what.microBatches, "");
+  Result<Plan> plan = planOf(subject->model, what.pp, what.dp, what.tp,
+                             what.microBatches, what.members);
+  Result<Plan> one = planOf(subject->model, 1, 1, 1, what.microBatches, "");
   if (!plan || !one)
     return error = (plan ? one : plan).message(), nullptr;
   subject->plan = std::move(*plan);
@@ -174,7 +215,7 @@ std::unique_ptr<Subject> Subject::create(MLIRContext &context, unsigned index,
                   });
   auto compiled =
       compileUpTo(context, {subject->model, subject->train, subject->plan},
-                  Phase::Memory, [&](Phase phase, ModuleOp module) {
+                  what.last, [&](Phase phase, ModuleOp module) {
                     subject->modules[phase] =
                         OwningOpRef<ModuleOp>(module.clone());
                   });

@@ -57,7 +57,8 @@ bool parse(int argc, char **argv, Options &options) {
 }
 
 constexpr Phase kMutated[] = {Phase::Sharding, Phase::Collectives,
-                              Phase::Overlap, Phase::Lowering, Phase::Memory};
+                              Phase::Stages,   Phase::Overlap,
+                              Phase::Lowering, Phase::Memory};
 
 std::vector<Fault> join(std::vector<Fault> faults, std::vector<Fault> more) {
   faults.insert(faults.end(), std::make_move_iterator(more.begin()),
@@ -72,6 +73,8 @@ std::vector<Fault> findFaults(Phase phase, ModuleOp module) {
   case Phase::Collectives:
     return join(join(findCollectiveFaults(module), findDropoutFaults(module)),
                 findStorageFaults(module));
+  case Phase::Stages:
+    return join(findCollectiveFaults(module), findStageFaults(module));
   case Phase::Overlap:
     return join(findCollectiveFaults(module), findBucketFaults(module));
   default:
@@ -129,6 +132,8 @@ private:
     if (!where)
       return false;
     Phase phase = pick(phases);
+    if (!where->has(phase))
+      return true;
     OwningOpRef<ModuleOp> mutant = where->copyAfter(phase);
     std::vector<Fault> faults = findFaults(phase, *mutant);
     std::set<std::string> names;
