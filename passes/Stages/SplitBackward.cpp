@@ -115,6 +115,13 @@ private:
     return std::nullopt;
   }
 
+  /// Whether a value is a gradient that the second half makes, or follows from
+  /// one: what is reduced and added up goes with it.
+  bool follows(Value value) {
+    Operation *maker = value.getDefiningOp();
+    return maker && (maker == call || llvm::is_contained(following, maker));
+  }
+
   /// The loop calls the first half, and collects what is kept.
   void buildInput() {
     builder.setInsertionPoint(call);
@@ -128,8 +135,9 @@ private:
     for (unsigned i = 0; i < call.getNumResults(); ++i)
       if (auto k = resultOfFirst(i))
         call.getResult(i).replaceAllUsesWith(first.getResult(*k));
-    for (Operation *user : llvm::make_early_inc_range(call->getUsers()))
-      accumulates.push_back(cast<AccumulateOp>(user));
+    for (Operation &op : loop.getBody().front().without_terminator())
+      if (llvm::any_of(op.getOperands(), [&](Value v) { return follows(v); }))
+        following.push_back(&op);
     SmallVector<Value> collected(incoming.begin(), incoming.end());
     for (unsigned i = halves.first.getNumResults() - numKept;
          i < halves.first.getNumResults(); ++i)
@@ -202,8 +210,10 @@ private:
     for (Value value : operandsOf(halves.second, numKept))
       arguments.push_back(bring(value, made, map));
     // In front of the call: it may add to the states itself.
-    for (AccumulateOp sum : accumulates)
-      bring(sum.getIndex(), made, map);
+    for (Operation *op : following)
+      for (Value operand : op->getOperands())
+        if (!follows(operand))
+          bring(operand, made, map);
     auto second =
         func::CallOp::create(builder, call.getLoc(), halves.second, arguments);
     SmallVector<std::string> names;
@@ -212,16 +222,14 @@ private:
           halves.second.getResultAttrOfType<StringAttr>(i, kArgumentName)
               .str());
     setNames(second, names);
-    for (AccumulateOp sum : accumulates) {
-      unsigned number = cast<OpResult>(sum.getValue()).getResultNumber();
+    for (unsigned i = 0; i < gradients.size(); ++i)
       for (unsigned k = 0; k < halves.second.getNumResults(); ++k)
-        if (halves.second.getResultAttr(k, kGradientName) ==
-            gradients[number - numLeading])
-          AccumulateOp::create(builder, sum.getLoc(), second.getResult(k),
-                               sum.getState(),
-                               bring(sum.getIndex(), made, map));
-      sum.erase();
-    }
+        if (halves.second.getResultAttr(k, kGradientName) == gradients[i])
+          map.map(call.getResult(numLeading + i), second.getResult(k));
+    for (Operation *op : following)
+      builder.clone(*op, map);
+    for (Operation *op : llvm::reverse(following))
+      op->erase();
     YieldOp::create(builder, location, ValueRange(), ValueRange());
   }
 
@@ -261,7 +269,7 @@ private:
   CutFunctions halves;
   unsigned numLeading = 0, numKept = 0;
   llvm::SetVector<Value> incoming;
-  SmallVector<AccumulateOp> accumulates;
+  SmallVector<Operation *> following;
 };
 
 } // namespace

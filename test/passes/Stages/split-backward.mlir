@@ -1,5 +1,6 @@
 // Backward of a layer is cut where a table has weight slots: what a stage before
-// waits for, and the rest, which reads what the first half keeps per layer.
+// waits for, and the rest, which reads what the first half keeps per layer. What
+// is done to gradients of weights goes with them.
 //
 // RUN: heddle-opt %s --stages-split-backward > %t
 // RUN: FileCheck %s < %t
@@ -41,12 +42,14 @@
 // CHECK:             transformer.get %[[SAVED]] at %layer
 // CHECK:             %[[HELD:.*]] = stage.layer %layer of %[[CHUNK]]
 // CHECK-NEXT:        %[[DW:.*]] = func.call @block_bwd_weight(%kept,
-// CHECK-NEXT:        transformer.accumulate %[[DW]] into @"l.{}.w.gradient_sum" at %[[HELD]]
+// CHECK-NEXT:        %[[R:.*]] = dist.all_reduce %[[DW]] sum
+// CHECK-NEXT:        transformer.accumulate %[[R]] into @"l.{}.w.gradient_sum" at %[[HELD]]
 // CHECK-NEXT:        transformer.yield
 // CHECK-NEXT:      }
 // CHECK-NEXT:      stage.yield
 // CHECK-NEXT:    }
 
+#pod = #dist.mesh<["pp" = 2, "dp" = 2]>
 !x = tensor<4x8xf32>
 !w = tensor<8x8xf32>
 module {
@@ -85,7 +88,8 @@ module {
         %w = transformer.load @"l.{}.w" at %held {as = ["w"]} : !w
         %x = transformer.get %all_x at %layer {as = ["x"]} : !transformer.stack<2 x !x>
         %g:2 = func.call @block_bwd(%a, %w, %x) {as = ["d_x", "d_w"]} : (!x, !w, !x) -> (!x, !w)
-        transformer.accumulate %g#1 into @"l.{}.w.gradient_sum" at %held : !w
+        %all = dist.all_reduce %g#1 sum on #pod over ["dp"] : !w -> !w
+        transformer.accumulate %all into @"l.{}.w.gradient_sum" at %held : !w
         transformer.yield %g#0 : !x
       }
       stage.yield send %dx : !x
