@@ -2,6 +2,7 @@
 
 #include "CollectiveCases.h"
 
+#include "heddle/Runtime/Channels.h"
 #include "runtime/common/Status.h"
 #include "runtime/host/RunRanks.h"
 
@@ -218,6 +219,44 @@ TEST(Messages, AreReceivedAsTheyWereSent) {
       EXPECT_THAT(result.message,
                   HasSubstr("communicator tp: its ranks sent other messages"));
   }
+}
+
+/// Every rank sends its number and receives that of the one `shift` places
+/// before it, over the outer of two axes.
+heddle_rt_status passOn(heddle_rt_context *context, int32_t size,
+                        int32_t shift) {
+  Rank me;
+  HEDDLE_RT_TRY(me.start(context));
+  heddle_rt_comm *out = nullptr, *in = nullptr;
+  HEDDLE_RT_TRY(heddle::openChannel(
+      context, me.rank, {"pp", size, /*below=*/2, shift}, &out, &in));
+  const int32_t own = me.rank;
+  int32_t got = -1;
+  HEDDLE_RT_TRY(heddle_rt_group_begin(context));
+  HEDDLE_RT_TRY(heddle_rt_receive(in, me.stream, &got, 1, HEDDLE_RT_I32,
+                                  heddle::kSender));
+  HEDDLE_RT_TRY(heddle_rt_send(out, me.stream, &own, 1, HEDDLE_RT_I32,
+                               heddle::kReceiver));
+  HEDDLE_RT_TRY(heddle_rt_group_end(context));
+  HEDDLE_RT_TRY(heddle_rt_stream_synchronize(me.stream));
+  const int32_t place = me.rank / 2;
+  EXPECT_EQ(got, ((place - shift) % size + size) % size * 2 + me.rank % 2)
+      << "rank " << me.rank << " of " << size << " places, shift " << shift;
+  return HEDDLE_RT_OK;
+}
+
+// Rings of 2 to 6 ranks, one or several of them.
+TEST(Channels, GoFromEachPlaceToTheOneShiftFurther) {
+  for (int32_t size = 2; size <= 6; ++size)
+    for (int32_t shift = 1 - size; shift < size; ++shift) {
+      if (shift == 0)
+        continue;
+      const RunResult result =
+          runRanks(2 * size, {}, [&](heddle_rt_context *context) {
+            return passOn(context, size, shift);
+          });
+      EXPECT_TRUE(result) << result.message;
+    }
 }
 
 TEST(Arguments, AreCheckedBeforeAnythingIsQueued) {
