@@ -203,7 +203,8 @@ static void emitNumbers(const ProgramNames &names, llvm::raw_ostream &os) {
                 "has the same key.\n"
                 "constexpr uint64_t kNumbersKey = {0:x};\n",
                 numbers.key());
-  os << "\n// Sizes of the mesh and bounds of loops.\nenum : int32_t {\n";
+  os << "\n// Sizes of the mesh, bounds of loops, lengths of rows.\nenum : "
+        "int32_t {\n";
   for (const ProgramNumbers::Count &count : numbers.counts)
     os << formatv("  {0}, // {1}\n", count.name, count.comment);
   os << formatv("  {0}\n};\n", kCounts);
@@ -225,7 +226,7 @@ static void emitMembers(StringRef type, ArrayRef<std::string> members,
                         llvm::raw_ostream &os) {
   if (members.empty())
     return;
-  os << "  " << type << " *" << llvm::join(members, ", *") << ";\n";
+  os << wrap((type + " *" + llvm::join(members, ", *") + ";").str(), 2) << "\n";
 }
 
 static void emitStruct(const ProgramNames &names, llvm::raw_ostream &os) {
@@ -248,7 +249,10 @@ static void emitStruct(const ProgramNames &names, llvm::raw_ostream &os) {
        << "\n";
   os << formatv("  int64_t n[{0}], place[{1}];\n", kCounts, kPlaces);
   for (rt::NumbersOp table : names.numbers.tables) {
+    // What it is, where that is more than what the program is.
     std::string words = locationWords(table.getLoc());
+    if (words == locationWords(rt::ProgramOp(names.program).getLoc()))
+      words.clear();
     os << formatv("  std::vector<int32_t> {0};{1}\n",
                   names.tables.lookup(table.getSymName()),
                   words.empty() ? "" : " // " + words);
