@@ -26,7 +26,9 @@ def Stage_Part : I32EnumAttr<"Part", "what a stage has, or a place in one of its
   I32EnumAttrCase<"Head", 1, "head">,           // the last one
   I32EnumAttrCase<"Ends", 2, "ends">,           // either of the two
   I32EnumAttrCase<"Predecessor", 3, "predecessor">,
-  I32EnumAttrCase<"Successor", 4, "successor">]> {
+  I32EnumAttrCase<"Successor", 4, "successor">,
+  // The slot that is running is the last of the chunk to run this region.
+  I32EnumAttrCase<"Last", 5, "last">]> {
   let cppNamespace = "::heddle::stage";
 }
 

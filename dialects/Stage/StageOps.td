@@ -88,7 +88,8 @@ def Stage_WhereOp : Stage_Op<"where", [RecursiveMemoryEffects]> {
   let summary = "Does something at the places, or in the chunks, that have a part";
   let description = [{
     Runs the first region where the chunk has the part, elsewhere the second, if
-    there is one. Without a chunk: at places one of whose chunks has it.
+    there is one. Without a chunk: at places one of whose chunks has it. `last`,
+    in a region of `run`: in the last slot that runs this region for the chunk.
 
     Constraints: (C1) both regions end in a yield of the types of the results,
     and of nothing else; with results, there is a second one.

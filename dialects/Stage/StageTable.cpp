@@ -118,8 +118,10 @@ bool StageTable::has(Part part, int64_t place, int64_t chunk) const {
     return !first;
   case Part::Successor:
     return !last;
+  case Part::Last:
+    break; // depends on the slot
   }
-  llvm_unreachable("all parts are listed");
+  llvm_unreachable("not a part of a stage");
 }
 
 bool StageTable::has(Part part, int64_t place) const {
@@ -127,6 +129,16 @@ bool StageTable::has(Part part, int64_t place) const {
     if (has(part, place, chunk))
       return true;
   return false;
+}
+
+bool StageTable::isLast(int64_t place, size_t index, bool ofWeight) const {
+  const std::vector<Slot> &row = schedule.rows[place];
+  auto runs = [&](Slot slot) {
+    return slot.chunk() == row[index].chunk() &&
+           (ofWeight ? slot.endsMicroBatch() : slot.givesInputGrad());
+  };
+  return runs(row[index]) &&
+         std::none_of(row.begin() + index + 1, row.end(), runs);
 }
 
 std::optional<PlanPlace> StageTable::neighbour(int64_t place, int64_t chunk,

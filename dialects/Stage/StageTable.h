@@ -42,6 +42,9 @@ public:
 
   bool has(Part part, int64_t place, int64_t chunk) const;
   bool has(Part part, int64_t place) const;
+  /// Whether no later slot of a place makes weight (or input) gradients of the
+  /// chunk of slot `index`.
+  bool isLast(int64_t place, size_t index, bool ofWeight) const;
   /// Place and chunk of the stage behind (`shift` 1) or before (-1).
   std::optional<PlanPlace> neighbour(int64_t place, int64_t chunk,
                                      int64_t shift) const;

@@ -117,6 +117,9 @@ public:
   /// Instances of each state, null where one has no value yet.
   std::map<std::string, std::vector<TensorPtr>> states;
   std::optional<Fault> fault;
+  /// Whether the region that is run by a slot is run for its chunk for the last
+  /// time in this step.
+  bool lastOfChunk = false;
   /// Functions being run, to stop one that calls itself.
   int64_t depth = 0;
 };

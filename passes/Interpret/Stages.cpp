@@ -26,9 +26,11 @@ public:
   LogicalResult run() {
     for (Value init : op.getInits())
       carried.push_back(frame.getDatum(init));
-    for (Slot slot : stages.schedule.rows[place])
+    for (auto [i, slot] : llvm::enumerate(stages.schedule.rows[place])) {
+      index = i;
       if (failed(run(slot)))
         return failure();
+    }
     for (auto [result, datum] : llvm::zip(op.getResults(), carried))
       frame.setDatum(result, datum);
     return success();
@@ -55,6 +57,8 @@ private:
   }
 
   void begin(Region &region, Key key) {
+    frame.rank.lastOfChunk =
+        stages.isLast(place, index, &region == &op.getWeight());
     frame.setDatum(RunOp::getChunk(region), key.first);
     frame.setDatum(RunOp::getMicroBatch(region), key.second);
   }
@@ -159,6 +163,7 @@ private:
   Frame &frame;
   const StageTable &stages;
   int64_t place;
+  size_t index = 0; ///< of the slot that is run
   SmallVector<Datum> carried;
   std::map<Key, SmallVector<Datum>> saved, kept;
 };
@@ -179,6 +184,8 @@ static FailureOr<int64_t> chunkOf(Operation *op, Value value, Frame &frame) {
 }
 
 static FailureOr<bool> hasPart(WhereOp op, Frame &frame) {
+  if (op.getPart() == Part::Last)
+    return frame.rank.lastOfChunk;
   const StageTable &stages = *frame.rank.program.stages;
   if (!op.getChunk())
     return stages.has(op.getPart(), frame.rank.place());

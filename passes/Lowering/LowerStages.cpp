@@ -134,12 +134,22 @@ void StepLowering::onEvent(bool records, StringRef name, Value slot,
 // Conditions
 //===----------------------------------------------------------------------===//
 
-LogicalResult StepLowering::lowerWhere(stage::WhereOp where) {
-  join();
+Value StepLowering::selectorOf(stage::WhereOp where) {
+  if (where.getPart() == Part::Last) {
+    auto run = where->getParentOfType<stage::RunOp>();
+    bool ofWeight = run.getWeight().isAncestor(where->getParentRegion());
+    return number(ofWeight ? "last_weight" : "last_input", slots.slot);
+  }
   std::string name = "has_" + stringifyPart(where.getPart()).str();
-  Value selector = where.getChunk()
-                       ? number("chunk_" + name, indices[where.getChunk()])
-                       : number(name, Value());
+  return where.getChunk() ? number("chunk_" + name, indices[where.getChunk()])
+                          : number(name, Value());
+}
+
+LogicalResult StepLowering::lowerWhere(stage::WhereOp where) {
+  // What communication does stays to be waited for where a branch has waited
+  // that need not be run.
+  bool wasCommunicating = communicating, didMoveResults = movesResults;
+  llvm::StringSet<> movedBefore = moving;
   for (Value result : where.getResults())
     if (!result.use_empty() && !isa<IndexType>(result.getType()))
       lowering.placeOf(result);
@@ -148,10 +158,16 @@ LogicalResult StepLowering::lowerWhere(stage::WhereOp where) {
       {1, stringifyPart(where.getPart())}};
   if (!where.getOtherwise().empty())
     cases.push_back({0, "elsewhere"});
-  inCases(selector, cases, [&](int64_t has) {
+  inCases(selectorOf(where), cases, [&](int64_t has) {
+    computeAhead = true;
     if (succeeded(done))
       done = lowerBranch(where, has ? where.getBody() : where.getOtherwise());
   });
+  communicating |= wasCommunicating;
+  movesResults |= didMoveResults;
+  for (const auto &entry : movedBefore)
+    moving.insert(entry.getKey());
+  computeAhead = true;
   return done;
 }
 
@@ -167,7 +183,9 @@ LogicalResult StepLowering::lowerBranch(stage::WhereOp where, Region &region) {
   for (auto [value, result] : llvm::zip(yielded, where.getResults()))
     if (!result.use_empty() && !value.getDefiningOp<stage::UndefinedOp>())
       moveTo(where.getLoc(), lowering.placeOf(value), lowering.placeOf(result));
-  join();
+  // What a call has returned is written again by its next one.
+  if (movesResults)
+    join();
   return success();
 }
 

@@ -76,6 +76,8 @@ void StageNumbers::addSlots(int64_t place) {
     row("runs_forward", place).push_back(slot.kind() == SlotKind::Forward);
     row("runs_backward", place).push_back(slot.givesInputGrad());
     row("runs_weight", place).push_back(slot.endsMicroBatch());
+    row("last_input", place).push_back(stages.isLast(place, i, false));
+    row("last_weight", place).push_back(stages.isLast(place, i, true));
     row("landings", place).push_back(from ? landingOf(i, slot) : 0);
     row("receives", place).push_back(from && from->rank != place);
     row("sends", place).push_back(sends);

@@ -23,7 +23,8 @@ using PlaceRows = std::vector<std::vector<int64_t>>;
 /// uses none: `landings` (where what it needs was received), `receives` (from
 /// another place), `outs` (where it leaves what it sends), `sends` (to another
 /// place), `hands_on` (index + 1 of the landing of the next stage at the same
-/// place), `runs_forward`, `runs_backward`, `runs_weight`. Pools of sets of
+/// place), `runs_forward`, `runs_backward`, `runs_weight`, `last_input`,
+/// `last_weight` (of the chunk). Pools of sets of
 /// values, per slot which one it uses: `sets` (from F to D or W), `input_sets`
 /// (from F to D or B), `kept_sets` (from B or D to W or D), `head_sets`,
 /// `embedding_sets`.

@@ -209,6 +209,7 @@ private:
                int64_t count, llvm::StringRef stream);
   void releaseAll(const std::string &event, int64_t count);
 
+  mlir::Value selectorOf(stage::WhereOp where);
   llvm::LogicalResult lowerWhere(stage::WhereOp where);
   llvm::LogicalResult lowerBranch(stage::WhereOp where, mlir::Region &region);
   /// Whether a value can be computed where it is wanted.

@@ -4,6 +4,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "dialects/Stage/Stage.h"
 #include "passes/Overlap/Passes.h"
 #include "passes/Overlap/Reductions.h"
 
@@ -120,7 +121,10 @@ struct BucketGradientsPass
     SymbolTable symbols(module);
     Bucketer bucketer(symbols, settings);
     SmallVector<Block *> blocks = {&step.getBody().front()};
-    step.walk([&](LoopOp loop) { blocks.push_back(&loop.getBody().front()); });
+    step.walk([&](Operation *op) {
+      if (isa<LoopOp, stage::WhereOp>(op))
+        blocks.push_back(&op->getRegion(0).front());
+    });
     for (Block *block : blocks)
       bucketer.run(*block);
   }

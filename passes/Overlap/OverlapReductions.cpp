@@ -4,6 +4,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "passes/Overlap/OverlapSlots.h"
 #include "passes/Overlap/Passes.h"
 #include "passes/Overlap/Reductions.h"
 
@@ -132,8 +133,15 @@ struct OverlapReductionsPass
   void runOnOperation() override {
     ModuleOp module = getOperation();
     auto step = module.lookupSymbol<func::FuncOp>("step");
-    if (step && Settings::read(module).reductions)
-      Mover(step, SymbolTable(module)).run();
+    if (!step || !Settings::read(module).reductions)
+      return;
+    SymbolTable symbols(module);
+    stage::RunOp slots;
+    step.walk([&](stage::RunOp run) { slots = run; });
+    if (slots)
+      moveIntoSlots(slots, symbols);
+    else
+      Mover(step, symbols).run();
   }
 };
 

@@ -10,7 +10,8 @@ def OverlapReductionsPass : Pass<"overlap-reductions", "::mlir::ModuleOp"> {
     micro-batch out of the loop, and moves the reduction of each gradient from the
     end of the step to where the last contribution to it has been added: in the
     layer of a block, behind the head, behind the embedding. What follows in
-    backward then no longer stands behind it.
+    backward then no longer stands behind it. Where the step runs slots
+    (`stage.run`), a reduction moves into the last slot of each chunk instead.
 
     - Expects: `@step` of one rank (`collectives-partition`); `dist.overlap` on the
       module with `reductions = true`.
