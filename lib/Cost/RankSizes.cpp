@@ -325,9 +325,6 @@ Result<void> Reader::readStages() {
   if (!table)
     return table.error();
   const Placement &placement = table->placement;
-  if (placement.ranks() != plan.axisSize("pp"))
-    return Error{fmt::format("stages of {} ranks of pp, mesh has pp = {}",
-                             placement.ranks(), plan.axisSize("pp"))};
   if (placement.numPaths() > 1)
     return Error{fmt::format("cost formulas know schedules of one copy of the "
                              "model, found \"{}\" with {}",
@@ -397,21 +394,10 @@ Result<RankSizes> Reader::read() {
   return std::move(sizes);
 }
 
-/// The plan with all layers at one place: what stages must be is the schedule's
-/// matter, and whether a program can be made of them is not asked here.
-static Plan withoutStages(Plan plan, const ModelConfig &model) {
-  for (auto &[axis, size] : plan.mesh)
-    size = axis == "pp" ? 1 : size;
-  plan.stages = {};
-  plan.stages.layers = {{{0, model.layers - 1}}};
-  return plan;
-}
-
 Result<RankSizes> heddle::rankSizes(const ModelConfig &model,
                                     const TrainSettings &train,
                                     const Plan &plan, std::int64_t place) {
-  if (Result<std::vector<PlanWarning>> checked =
-          checkPlan(withoutStages(plan, model), model, train);
+  if (Result<std::vector<PlanWarning>> checked = checkPlan(plan, model, train);
       !checked)
     return checked.error();
   HEDDLE_CHECK(place >= 0 && place < plan.axisSize("pp"), "place {} of pp = {}",
