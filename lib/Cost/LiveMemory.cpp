@@ -119,6 +119,42 @@ std::vector<SavedValue> heddle::masksDrawnAgain(const ModelConfig &model,
   return masks;
 }
 
+/// Of all micro-batches in flight. A set has room for any chunk of any place.
+static std::int64_t savedBytes(const RankSizes &sizes,
+                               const std::vector<SavedValue> &values) {
+  const RankStages &stages = sizes.stages;
+  std::int64_t bytes = 0;
+  for (const SavedValue &value : values) {
+    const std::int64_t beyond = value.entries - sizes.layers;
+    bytes += stages.areCut ? detail::alignBytes(value.bytes) *
+                                 (stages.mostOfChunk + beyond) * stages.sets
+                           : stackBytes(value.bytes, value.entries);
+  }
+  return bytes;
+}
+
+/// What slots hold beside their saved sets: buffers of what passes between
+/// stages, and one delta, forward's, beside \p carried.
+static void addSlots(LiveMemory &memory, const RankSizes &sizes,
+                     std::int64_t carried) {
+  const RankStages &stages = sizes.stages;
+  const std::int64_t hidden = sizes.edgeTokens() * sizes.d * kFloat;
+  // Two that sends take in turn, one for a stage of the same place.
+  auto outs = [](const RankStages::Side &side) -> std::int64_t {
+    return side.chunks == 0 ? 0 : side.chunks > side.elsewhere ? 3 : 2;
+  };
+  const std::int64_t buffers = stages.activationLandings +
+                               stages.gradientLandings + outs(stages.next) +
+                               outs(stages.previous);
+  memory.passing = buffers * detail::alignBytes(sizes.sentElements() * kFloat);
+  // What the last block has made, for the head: x and delta.
+  memory.saved += 2 * detail::alignBytes(hidden) * stages.headSets;
+  memory.frames[0].carriedBytes = carried + kFloat; // the micro-batch's loss
+  memory.frames[1].carriedBytes = carried;
+  for (FramePeak &frame : memory.frames)
+    frame.carriedBytes += memory.passing;
+}
+
 LiveMemory heddle::liveMemory(const ModelConfig &model,
                               const TrainSettings &train,
                               const RankSizes &sizes) {
@@ -140,29 +176,43 @@ LiveMemory heddle::liveMemory(const ModelConfig &model,
   if (model.dropout.embedding > 0)
     memory.inputs += kCount;
   if (model.dropout.attention > 0 || model.dropout.residual > 0)
-    memory.inputs += kCount * sizes.layers;
+    memory.inputs += kCount * (sizes.stages.areCut ? sizes.stages.mostOfPlace
+                                                   : sizes.layers);
   memory.outputs = kFloat + kCount + kFloat;
 
   memory.microBatchLoops = detail::peelsLastMicroBatch(sizes) ? 2 : 1;
   memory.savedValues = savedPerLayer(model, sizes);
-  for (const SavedValue &value : memory.savedValues)
-    memory.saved += stackBytes(value.bytes, value.entries);
+  memory.saved = savedBytes(sizes, memory.savedValues);
 
   const std::int64_t hidden = sizes.edgeTokens() * sizes.d * kFloat;
-  // The loss so far and of this micro-batch; the gradient that goes through
-  // the layers. A count that is reduced is in the output, else beside it.
+  // The loss so far; the gradient that goes through the layers. A count that
+  // is reduced is in the output, else beside it.
   const std::int64_t carried =
-      2 * kFloat + hidden + (sizes.data.empty() ? kCount : 0);
+      kFloat + hidden + (sizes.data.empty() ? kCount : 0);
   memory.frames = {detail::headFrame(model, sizes),
                    detail::backwardFrame(model, sizes)};
-  memory.frames[0].carriedBytes = carried + hidden; // delta of the last block
-  memory.frames[1].carriedBytes = carried;
+  if (sizes.stages.areCut) {
+    addSlots(memory, sizes, carried + hidden);
+  } else {
+    // The loss of this micro-batch, the last block's delta.
+    memory.frames[0].carriedBytes = carried + kFloat + hidden;
+    memory.frames[1].carriedBytes = carried + kFloat;
+  }
   const Segment segments[] = {Segment::Head, Segment::Block};
   for (int i : {0, 1}) {
     memory.frames[i].gatheredBytes = storage.gathered(segments[i], i == 1);
     memory.frames[i].bucketBytes = storage.made(segments[i]);
   }
-  // Those of the head are waited for behind the first block.
-  memory.frames[1].bucketBytes += storage.made(Segment::Head);
+  // Those of the head are waited for behind the first block, and in slots
+  // before it.
+  if (!sizes.stages.areCut)
+    memory.frames[1].bucketBytes += storage.made(Segment::Head);
+  std::erase_if(memory.frames, [&](const FramePeak &frame) {
+    return frame.function == "head" ? !sizes.stages.hasHead : sizes.layers == 0;
+  });
+  if (memory.frames.empty())
+    memory.frames.push_back({"embedding", "", 0, carried, 0, 0});
+  memory.isPeakKnown = memory.frames.front().function != "embedding" &&
+                       !sizes.stages.splitsBackward;
   return memory;
 }

@@ -1,7 +1,8 @@
 #include "heddle/Cost/RankSizes.h"
 
+#include "Stages.h"
+
 #include "heddle/Plan/PlanLayout.h"
-#include "heddle/Schedule/Generate.h"
 #include "heddle/Support/Check.h"
 
 #include <fmt/format.h>
@@ -99,7 +100,6 @@ private:
   Result<void> checkForm();
   Result<void> checkAxes(const RankParameter &parameter);
   void setSizes();
-  Result<void> readStages();
   void keepPlace();
 
   /// Axes of one factor in the first parameter of a segment that has it.
@@ -320,40 +320,6 @@ Result<void> Reader::checkForm() {
   return {};
 }
 
-Result<void> Reader::readStages() {
-  Result<ScheduleTable> table = scheduleOfPlan(plan);
-  if (!table)
-    return table.error();
-  const Placement &placement = table->placement;
-  if (placement.numPaths() > 1)
-    return Error{fmt::format("cost formulas know schedules of one copy of the "
-                             "model, found \"{}\" with {}",
-                             scheduleWord(plan.stages.schedule),
-                             placement.numPaths())};
-  RankStages &stages = sizes.stages;
-  stages = {plan.stages.schedule != PlanScheduleKind::None,
-            place,
-            false,
-            false,
-            {},
-            {}};
-  for (std::int64_t chunk = 0; chunk < placement.chunks(); ++chunk) {
-    const PlanRange &range = plan.stages.layers[place][chunk];
-    sizes.layers += range.last - range.first + 1;
-    const StageAt at = placement.at(place, chunk);
-    auto look = [&](std::int64_t stage, RankStages::Side &side, bool &isEnd) {
-      isEnd |= stage < 0 || stage == placement.stages();
-      if (stage < 0 || stage == placement.stages())
-        return;
-      ++side.chunks;
-      side.elsewhere += placement.placeOf({at.path, stage}).rank != place;
-    };
-    look(at.stage - 1, stages.previous, stages.hasEmbedding);
-    look(at.stage + 1, stages.next, stages.hasHead);
-  }
-  return {};
-}
-
 /// Drops what other places hold.
 void Reader::keepPlace() {
   for (RankParameter &parameter : sizes.parameters)
@@ -375,8 +341,12 @@ void Reader::keepPlace() {
 }
 
 Result<RankSizes> Reader::read() {
-  if (Result<void> done = readStages(); !done)
-    return done.error();
+  Result<RankStages> stages = detail::stagesAt(plan, place);
+  if (!stages)
+    return stages.error();
+  sizes.stages = *stages;
+  for (const PlanRange &range : plan.stages.layers[place])
+    sizes.layers += detail::numberOf(range);
   readStorage();
   if (Result<void> done = readParameters(); !done)
     return done.error();

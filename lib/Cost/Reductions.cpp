@@ -203,10 +203,10 @@ void Finder::ofMicroBatches() {
 
 /// After the last micro-batch, or in it as soon as they are complete.
 void Finder::ofSums() {
-  auto addUnit = [&](std::optional<Segment> segment, std::int64_t layers,
-                     bool isHidden) {
+  auto addUnit = [&](const std::vector<const RankParameter *> &parameters,
+                     std::int64_t layers, bool isHidden) {
     std::vector<Reduction> unit;
-    for (const RankParameter *parameter : of(segment))
+    for (const RankParameter *parameter : parameters)
       unit.push_back(ofSum(*parameter));
     Bucket form;
     form.instances = layers;
@@ -214,12 +214,16 @@ void Finder::ofSums() {
     form.isHidden = isHidden;
     add(unit, form);
   };
-  addUnit(Segment::Block, sizes.layers, storage.overlaps);
-  if (storage.overlaps) {
-    addUnit(Segment::Head, 1, true);
-    addUnit(Segment::Embedding, 1, false);
+  const bool isHidden = storage.overlaps && !sizes.stages.areCut;
+  addUnit(of(Segment::Block), sizes.layers, isHidden);
+  if (sizes.stages.areCut) { // done where they are, each for itself
+    for (const RankParameter *parameter : of(std::nullopt))
+      addUnit({parameter}, 1, false);
+  } else if (storage.overlaps) {
+    addUnit(of(Segment::Head), 1, true);
+    addUnit(of(Segment::Embedding), 1, false);
   } else {
-    addUnit(std::nullopt, 1, false);
+    addUnit(of(std::nullopt), 1, false);
   }
 }
 
@@ -228,7 +232,7 @@ std::vector<Bucket> detail::gradientBuckets(const RankSizes &sizes) {
 }
 
 bool detail::peelsLastMicroBatch(const RankSizes &sizes) {
-  if (!sizes.storage.overlaps || sizes.microBatches == 1)
+  if (!sizes.storage.overlaps || sizes.microBatches == 1 || sizes.stages.areCut)
     return false;
   const std::vector<Bucket> buckets = gradientBuckets(sizes);
   return std::any_of(buckets.begin(), buckets.end(),

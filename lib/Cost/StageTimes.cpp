@@ -1,5 +1,7 @@
 #include "heddle/Cost/StageTimes.h"
 
+#include "Stages.h"
+
 #include "heddle/Cost/Flops.h"
 
 #include <algorithm>
@@ -15,8 +17,8 @@ ScheduleTimes heddle::timesOfFlops(const ModelConfig &model, const Plan &plan,
     const PartFlops layer = layerFlops(model, places[rank]),
                     head = headFlops(places[rank]);
     for (std::int64_t chunk = 0; chunk < placement.chunks(); ++chunk) {
-      const PlanRange &range = plan.stages.layers[rank][chunk];
-      const auto layers = static_cast<double>(range.last - range.first + 1);
+      const auto layers = static_cast<double>(
+          detail::numberOf(plan.stages.layers[rank][chunk]));
       const StageAt at = placement.at(static_cast<std::int64_t>(rank), chunk);
       const double ends = at.stage + 1 == placement.stages() ? 1 : 0;
       times.chunks[rank][chunk] = {

@@ -7,12 +7,21 @@
 using namespace heddle;
 using namespace heddle::detail;
 
+/// Bytes of all entries. With stages the last one is as long as the others:
+/// other places have others behind it.
+static std::int64_t entryBytes(const RankSizes &sizes, std::int64_t bytes,
+                               std::int64_t entries) {
+  return sizes.stages.areCut ? alignBytes(bytes) * entries
+                             : stackBytes(bytes, entries);
+}
+
 /// Bytes of all parameters of which a rank has this many elements.
 template <class Elements>
 static std::int64_t sum(const RankSizes &sizes, Elements elements) {
   std::int64_t bytes = 0;
   for (const RankParameter &parameter : sizes.parameters)
-    bytes += stackBytes(elements(parameter) * kFloat, parameter.family.layers);
+    bytes += entryBytes(sizes, elements(parameter) * kFloat,
+                        parameter.family.layers);
   return bytes;
 }
 
@@ -45,7 +54,7 @@ std::int64_t Storage::gradients() const {
   for (const RankParameter &parameter : sizes.parameters)
     if (std::find(inBuckets.begin(), inBuckets.end(), &parameter) ==
         inBuckets.end())
-      bytes += stackBytes(bytesOf(parameter), parameter.family.layers);
+      bytes += entryBytes(sizes, bytesOf(parameter), parameter.family.layers);
   return bytes;
 }
 

@@ -180,10 +180,13 @@ static std::string causeOf(const detail::Bucket &bucket) {
 void List::gradients() {
   for (const detail::Bucket &bucket : detail::gradientBuckets(sizes))
     gradients(bucket);
-  if (sizes.isTied && sizes.stages.hasEmbedding != sizes.stages.hasHead)
+  if (sizes.isTied && sizes.stages.hasEmbedding != sizes.stages.hasHead) {
+    const RankParameter &table = *sizes.find(Segment::Embedding, "embed");
     add("gradient of the tied table, to its other place", places, 1,
-        detail::sumElements(sizes, *sizes.find(Segment::Embedding, "embed")),
+        sizes.storage.shards.empty() ? table.elements()
+                                     : sizes.runElements(table),
         kFloat, CollectiveKind::Send);
+  }
 }
 
 void List::gradients(const detail::Bucket &bucket) {

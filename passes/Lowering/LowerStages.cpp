@@ -248,6 +248,14 @@ void StepLowering::releaseAll(const std::string &event, int64_t count) {
   onEvent(true, event, loop.getInductionVariable(), count, kCompute);
 }
 
+int64_t StepLowering::outsOf(int64_t place, bool gradient) {
+  int64_t count = 0;
+  for (int64_t chunk = 0; chunk < stages->chunks(); ++chunk)
+    if (auto to = stages->neighbour(place, chunk, gradient ? -1 : 1))
+      count = std::max(count, StageNumbers::kOuts + (to->rank == place));
+  return count;
+}
+
 void StepLowering::makeLandings(stage::RunOp run) {
   for (bool gradient : {false, true}) {
     StringRef direction = kDirections[gradient];
@@ -267,9 +275,8 @@ void StepLowering::makeLandings(stage::RunOp run) {
       lowering::Family out{"sent." + direction.str() + number,
                            "until the neighbouring stage has it", type,
                            "communication", bytes};
-      out.bytesByStage.assign(stages->places(),
-                              (StageNumbers::kOuts + numbers->anyHandsOn) *
-                                  bytes);
+      for (int64_t place = 0; place < stages->places(); ++place)
+        out.bytesByStage.push_back(outsOf(place, gradient) * bytes);
       landing.received.push_back(received);
       landing.outs.push_back(out);
     }

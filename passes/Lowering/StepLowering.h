@@ -216,6 +216,9 @@ private:
   static bool mayBeMadeAt(mlir::Value value);
 
   llvm::LogicalResult lowerRun(stage::RunOp run);
+  /// Buffers of what a place has for stages behind, or before: those of sends,
+  /// and one behind them for a stage at the same place.
+  int64_t outsOf(int64_t place, bool gradient);
   void makeLandings(stage::RunOp run);
   llvm::LogicalResult lowerSlot(stage::RunOp run, mlir::Value slot);
   llvm::LogicalResult lowerDirection(stage::RunOp run, bool backward);

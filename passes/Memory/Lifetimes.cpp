@@ -78,7 +78,8 @@ private:
       } else if (auto work = dyn_cast<rt::WorkOpInterface>(op)) {
         for (const rt::Access &access : work.getAccesses()) {
           touch(access.buffer, position, access.reads);
-          queued[work.getStreamName()].insert(objectOf(access.buffer));
+          if (work.getStreamName() != mainStream())
+            queued[work.getStreamName()].insert(objectOf(access.buffer));
         }
       } else if (auto record = dyn_cast<rt::RecordOp>(op)) {
         recorded[record.getEvent()] = record.getStream();

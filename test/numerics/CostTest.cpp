@@ -6,6 +6,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "CompareCost.h"
 #include "CountProgram.h"
 
 #include "test/TestPlan.h"
@@ -14,7 +15,6 @@
 #include "heddle/Cost/LiveMemory.h"
 #include "heddle/Cost/Traffic.h"
 #include "heddle/Plan/PlanLayout.h"
-#include "passes/Memory/MemoryReport.h"
 #include "passes/Pipelines/Pipelines.h"
 
 #include <fmt/format.h>
@@ -103,46 +103,6 @@ Plan planOf(const ModelConfig &model, const Shape &shape,
                       shape.microBatches, ", \"tensor\": " + tensor + extra);
 }
 
-void expectEqual(const std::map<AxisList, AxisTraffic> &formula,
-                 const std::map<AxisList, AxisTraffic> &counted) {
-  std::map<AxisList, AxisTraffic> all = counted;
-  all.insert(formula.begin(), formula.end());
-  for (const auto &[axes, unused] : all) {
-    std::string name;
-    for (const std::string &axis : axes)
-      name += axis + " ";
-    ASSERT_TRUE(formula.count(axes)) << "only the program sends over " << name;
-    ASSERT_TRUE(counted.count(axes)) << "only the formula sends over " << name;
-    EXPECT_EQ(formula.at(axes).calls, counted.at(axes).calls) << name;
-    // Fractions like 2/3 are rounded in another order.
-    EXPECT_NEAR(formula.at(axes).bytes / counted.at(axes).bytes, 1, 1e-12)
-        << name;
-  }
-}
-
-void checkMemory(const LiveMemory &formula, const MemoryReport &report) {
-  std::map<std::string, int64_t> counted;
-  for (const MemoryObject &object : report.objects)
-    counted[object.memoryClass] += object.bytes;
-  EXPECT_EQ(formula.parameters, counted["parameters"]);
-  EXPECT_EQ(formula.gradients, counted["gradients"]);
-  EXPECT_EQ(formula.optimizer, counted["optimizer"]);
-  EXPECT_EQ(formula.inputs, counted["inputs"]);
-  EXPECT_EQ(formula.outputs, counted["outputs"]);
-  EXPECT_EQ(formula.saved * formula.microBatchLoops, counted["saved"]);
-  // Forward holds more only where little models gather more than they compute
-  // with: biases, each a run of 16 elements on each rank.
-  if (report.peakFunction != "head" && report.peakFunction != "block_bwd") {
-    EXPECT_GT(formula.peak().gatheredBytes, 0);
-    EXPECT_LE(formula.peakBytes(), report.livePeakBytes);
-    return;
-  }
-  EXPECT_EQ(formula.peak().function, report.peakFunction);
-  EXPECT_EQ(formula.peakBytes(), report.livePeakBytes)
-      << formula.peak().function << ": " << formula.peak().moment
-      << ", the program: " << report.peakFunction << ": " << report.peakOp;
-}
-
 void checkProgram(const ModelConfig &model, const TrainSettings &train,
                   const Plan &plan) {
   RankSizes sizes = must(rankSizes(model, train, plan));
@@ -167,7 +127,7 @@ void checkProgram(const ModelConfig &model, const TrainSettings &train,
     for (const StepCollective &each : stepCollectives(sizes))
       beside += each.isOfStates ? 0 : each.hiddenCalls;
     EXPECT_EQ(beside, counted.gathersBeside);
-    checkMemory(liveMemory(model, train, sizes), getMemoryReport(module));
+    expectEqual(liveMemory(model, train, sizes), getMemoryReport(module));
   };
   EXPECT_TRUE(succeeded(compileUpTo(context, CompileInput{model, train, plan},
                                     Phase::Memory, observe)));

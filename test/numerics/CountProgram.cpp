@@ -3,6 +3,7 @@
 #include "dialects/Dist/Dist.h"
 #include "dialects/Rt/Rt.h"
 #include "dialects/Transformer/Transformer.h"
+#include "passes/Lowering/WalkProgram.h"
 
 #include <gtest/gtest.h>
 
@@ -76,15 +77,34 @@ private:
 };
 
 /// Counts in the rt program, from the sizes that the runtime is called with.
-class RuntimeCounter {
+class RuntimeCounter : lowering::ProgramVisitor {
 public:
   explicit RuntimeCounter(mlir::ModuleOp module)
-      : program(*module.getOps<rt::ProgramOp>().begin()), symbols(program) {
+      : program(*module.getOps<rt::ProgramOp>().begin()), symbols(program) {}
+
+  /// Each op of a loop as often as the loop runs.
+  Counted countAll() {
     visit(bodyOf(program.getEntry()), 1);
+    return counted;
   }
-  Counted counted;
+
+  /// What the first rank of a pipeline stage runs, op by op.
+  Counted countStage(int64_t stage) {
+    int64_t rank = 0;
+    while (lowering::stageOf(program, rank) != stage)
+      ++rank;
+    lowering::ProgramWalker walker(program, /*readsAddresses=*/false);
+    EXPECT_TRUE(succeeded(walker.walk(rank, *this)));
+    return counted;
+  }
 
 private:
+  mlir::LogicalResult work(rt::WorkOpInterface op,
+                           llvm::ArrayRef<lowering::Touch>) override {
+    count(*op, 1);
+    return mlir::success();
+  }
+
   mlir::Block &bodyOf(llvm::StringRef name) {
     return symbols.lookup<rt::FuncOp>(name).getBody().front();
   }
@@ -98,20 +118,25 @@ private:
         visit(group.getBody().front(), times);
       else if (auto call = mlir::dyn_cast<rt::CallOp>(op))
         visit(bodyOf(call.getCallee()), times);
-      else if (auto gemm = mlir::dyn_cast<rt::GemmOp>(op))
-        counted.products += times * 2 * static_cast<double>(gemm.getM()) *
-                            static_cast<double>(gemm.getN()) *
-                            static_cast<double>(gemm.getK()) *
-                            static_cast<double>(gemm.getBatch());
-      else if (auto forward = mlir::dyn_cast<rt::AttentionOp>(op))
-        counted.attention +=
-            times * 2 * products(forward.getQ(), forward.getWindow());
-      else if (auto backward = mlir::dyn_cast<rt::AttentionGradOp>(op))
-        counted.attention +=
-            times * 5 * products(backward.getQ(), backward.getWindow());
       else
-        visitCollective(op, times);
+        count(op, times);
     }
+  }
+
+  void count(mlir::Operation &op, double times) {
+    if (auto gemm = mlir::dyn_cast<rt::GemmOp>(op))
+      counted.products += times * 2 * static_cast<double>(gemm.getM()) *
+                          static_cast<double>(gemm.getN()) *
+                          static_cast<double>(gemm.getK()) *
+                          static_cast<double>(gemm.getBatch());
+    else if (auto forward = mlir::dyn_cast<rt::AttentionOp>(op))
+      counted.attention +=
+          times * 2 * products(forward.getQ(), forward.getWindow());
+    else if (auto backward = mlir::dyn_cast<rt::AttentionGradOp>(op))
+      counted.attention +=
+          times * 5 * products(backward.getQ(), backward.getWindow());
+    else
+      visitCollective(op, times);
   }
 
   /// Operations of one matrix product over all pairs that see each other.
@@ -128,6 +153,14 @@ private:
     bool isOther = mlir::isa<rt::AllToAllOp, rt::PermuteOp>(op);
     ASSERT_FALSE(isOther) << "no formula for "
                           << op.getName().getStringRef().str();
+    if (auto send = mlir::dyn_cast<rt::SendOp>(op)) {
+      AxisTraffic &entry =
+          counted
+              .traffic[{program.getChannel(send.getChannel()).getAxis().str()}];
+      ++entry.calls;
+      entry.bytes += static_cast<double>(
+          mlir::cast<rt::BufType>(send.getBuffer().getType()).getSpanBytes());
+    }
     if (auto reduce = mlir::dyn_cast<rt::AllReduceOp>(op))
       add(reduce.getAxes(), reduce.getInput(), times, 2);
     if (auto scatter = mlir::dyn_cast<rt::ReduceScatterOp>(op))
@@ -154,6 +187,7 @@ private:
 
   rt::ProgramOp program;
   mlir::SymbolTable symbols;
+  Counted counted;
 };
 
 } // namespace
@@ -163,5 +197,9 @@ Counted heddle::countInTensors(mlir::ModuleOp module) {
 }
 
 Counted heddle::countInRuntime(mlir::ModuleOp module) {
-  return RuntimeCounter(module).counted;
+  return RuntimeCounter(module).countAll();
+}
+
+Counted heddle::countInStage(mlir::ModuleOp module, int64_t stage) {
+  return RuntimeCounter(module).countStage(stage);
 }

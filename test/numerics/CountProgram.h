@@ -24,6 +24,9 @@ Counted countInTensors(mlir::ModuleOp module);
 /// Counts in the rt program, from the sizes that the runtime is called with.
 Counted countInRuntime(mlir::ModuleOp module);
 
+/// The same of a rank of a pipeline stage, walking its slots.
+Counted countInStage(mlir::ModuleOp module, int64_t stage);
+
 } // namespace heddle
 
 #endif // HEDDLE_TEST_NUMERICS_COUNTPROGRAM_H

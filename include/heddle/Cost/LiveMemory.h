@@ -49,10 +49,15 @@ struct LiveMemory {
   // Within a micro-batch.
   std::vector<SavedValue> savedValues;
   std::int64_t saved = 0;
+  /// Buffers of what stages pass to each other; a part of carriedBytes.
+  std::int64_t passing = 0;
   /// Each has stacks of what it saves; those of one are live at a time. 2 where
   /// the last micro-batch, in which gradients are reduced, is one of its own.
   std::int64_t microBatchLoops = 1;
   std::vector<FramePeak> frames; ///< the candidates, one per function
+  /// Not where W slots run apart from B, which share saved values between them,
+  /// and where a place has neither layers nor the head.
+  bool isPeakKnown = true;
 
   /// The candidate with most bytes.
   const FramePeak &peak() const;

@@ -63,6 +63,17 @@ struct RankStages {
     std::int64_t chunks = 0, elsewhere = 0;
   };
   Side next, previous;
+  std::int64_t mostOfChunk = 0; ///< layers, of any chunk of any place
+  std::int64_t mostOfPlace = 0; ///< the same of a place
+  /// Whether W slots run apart from B.
+  bool splitsBackward = false;
+  /// Most micro-batches in flight at once, over all chunks: saved sets. A chunk
+  /// without layers has one while it runs forward.
+  std::int64_t sets = 1;
+  /// The same for what the head reads.
+  std::int64_t headSets = 1;
+  /// Buffers that receive.
+  std::int64_t activationLandings = 0, gradientLandings = 0;
 };
 
 /// One rank's share. Sizes are what is computed with: true sizes rounded up to

@@ -81,10 +81,33 @@ TEST(StageStates, AreThoseOfItsPlace) {
   const std::vector<RankSizes> places = unevenStages();
   const LiveMemory first = liveMemory(threeLayers(), train, places[0]),
                    last = liveMemory(threeLayers(), train, places[1]);
-  // Each entry of a stack begins at a multiple of 64 bytes: the two norms' of
-  // the first of two layers.
-  EXPECT_EQ(first.parameters, (64 + 2 * 256) * 4 + 2 * 32);
-  EXPECT_EQ(last.parameters, (256 + 8 + 64) * 4);
+  // Every norm's 32 bytes fill 64.
+  EXPECT_EQ(first.parameters, (64 + 2 * 256) * 4 + 2 * 2 * 32);
+  EXPECT_EQ(last.parameters, (256 + 8 + 64) * 4 + 3 * 32);
+}
+
+// A set has room for two layers, of any stage. Bytes of one: x1, n1, n2 128
+// each, statistics of two norms 64 (of 16), queries and output 64, keys and
+// values 64 (of 32), lse 64 (of 32), three of the MLP 128 (of 96); x2 128 and
+// once more. The first stage has two micro-batches in flight, the last one, and
+// there x and delta of its last block for the head.
+// Beside it: two buffers to send from and one to receive in of 64 bytes each,
+// the gradient that goes through the layers, forward's delta, the loss.
+TEST(StageMemory, AddsUpWhatIsInFlight) {
+  const TrainSettings train = settings(4, 6);
+  const std::vector<RankSizes> places = unevenStages();
+  const LiveMemory first = liveMemory(threeLayers(), train, places[0]),
+                   last = liveMemory(threeLayers(), train, places[1]);
+  const std::int64_t set =
+      2 * (3 * 128 + 2 * 64 + 2 * 64 + 2 * 64 + 64 + 3 * 128) + 3 * 128;
+  EXPECT_EQ(first.saved, 2 * set);
+  EXPECT_EQ(last.saved, set + 2 * 128);
+  EXPECT_EQ(first.passing, 3 * 64);
+  EXPECT_EQ(last.passing, 3 * 64);
+  ASSERT_EQ(first.frames.size(), 1u);
+  EXPECT_EQ(first.frames[0].carriedBytes, 3 * 64 + 2 * 128 + 4);
+  ASSERT_EQ(last.frames.size(), 2u);
+  EXPECT_EQ(last.frames[0].carriedBytes, 3 * 64 + 2 * 128 + 2 * 4);
 }
 
 // Two ranks on each axis, so that each all-reduce sends what it reduces. A
@@ -110,11 +133,11 @@ TEST(StageTraffic, PassesHalvesAndGathersThem) {
   // Half of what comes, four of a layer, one and three rows of the head.
   EXPECT_EQ(last[{"tp"}].calls, 3 * (1 + 4 + 4) + 1);
   EXPECT_EQ(last[{"tp"}].bytes, 3 * (16 + 5 * 32 + 3 * 4) * 4 + 8);
-  // A bucket for each layer and one for the rest; norms of 8 numbers fill 64
-  // bytes each. Loss and count.
+  // A bucket for each layer, and each of the rest for itself; a layer's norms
+  // of 8 numbers fill 64 bytes each. Loss and count.
   EXPECT_EQ(first[{"dp"}].calls, 3 + 2);
   EXPECT_EQ(first[{"dp"}].bytes, (2 * (256 + 16) + 64) * 4 + 12);
-  EXPECT_EQ(last[{"dp"}].calls, 2 + 2);
+  EXPECT_EQ(last[{"dp"}].calls, 3 + 2);
   EXPECT_EQ(last[{"dp"}].bytes, (256 + 16 + 8 + 8 + 64) * 4 + 12);
 }
 

@@ -1,0 +1,111 @@
+#include "Stages.h"
+
+#include "heddle/Schedule/Events.h"
+#include "heddle/Schedule/Generate.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+using namespace heddle;
+
+namespace {
+
+class Finder {
+public:
+  Finder(const Plan &plan, const ScheduleTable &table, std::int64_t place)
+      : layers(plan.stages.layers), table(table), place(place) {
+    stages.areCut = plan.stages.schedule != PlanScheduleKind::None;
+    stages.place = place;
+  }
+
+  RankStages find();
+
+private:
+  void findSides();
+  void findSets();
+  std::int64_t layersOf(std::int64_t chunk) const {
+    return detail::numberOf(layers[place][chunk]);
+  }
+  bool isLast(std::int64_t chunk) const {
+    return table.placement.at(place, chunk).stage + 1 ==
+           table.placement.stages();
+  }
+
+  const std::vector<std::vector<PlanRange>> &layers;
+  const ScheduleTable &table;
+  const std::int64_t place;
+  RankStages stages;
+};
+
+} // namespace
+
+void Finder::findSides() {
+  const Placement &placement = table.placement;
+  stages.hasEmbedding = stages.hasHead = false;
+  auto look = [&](StageAt at, RankStages::Side &side, bool &isEnd) {
+    if (at.stage < 0 || at.stage == placement.stages()) {
+      isEnd = true;
+      return;
+    }
+    ++side.chunks;
+    side.elsewhere += placement.placeOf(at).rank != place;
+  };
+  for (std::int64_t chunk = 0; chunk < placement.chunks(); ++chunk) {
+    const auto [path, stage] = placement.at(place, chunk);
+    look({path, stage - 1}, stages.previous, stages.hasEmbedding);
+    look({path, stage + 1}, stages.next, stages.hasHead);
+  }
+}
+
+void Finder::findSets() {
+  std::int64_t held = 0, heldForHead = 0;
+  stages.sets = stages.headSets = 0;
+  for (const Slot slot : table.rows[place]) {
+    const bool keeps = layersOf(slot.chunk()) > 0,
+               ofHead = isLast(slot.chunk());
+    if (slot.kind() == SlotKind::Forward) {
+      stages.sets = std::max(stages.sets, held + 1);
+      held += keeps;
+      heldForHead += ofHead;
+      stages.headSets = std::max(stages.headSets, heldForHead);
+    }
+    held -= slot.endsMicroBatch() && keeps;
+    heldForHead -= slot.givesInputGrad() && ofHead;
+    stages.splitsBackward |= slot.kind() == SlotKind::WeightGrad;
+  }
+}
+
+RankStages Finder::find() {
+  findSides();
+  if (!stages.areCut)
+    return stages;
+  findSets();
+  for (const std::vector<PlanRange> &chunks : layers) {
+    std::int64_t sum = 0;
+    for (const PlanRange &range : chunks) {
+      stages.mostOfChunk =
+          std::max(stages.mostOfChunk, detail::numberOf(range));
+      sum += detail::numberOf(range);
+    }
+    stages.mostOfPlace = std::max(stages.mostOfPlace, sum);
+  }
+  const ScheduleEvents events = deriveEvents(table);
+  for (const ScheduleEvents::Counts &counts : events.landingCounts[place]) {
+    stages.activationLandings += counts.activations;
+    stages.gradientLandings += counts.gradients;
+  }
+  return stages;
+}
+
+Result<RankStages> heddle::detail::stagesAt(const Plan &plan,
+                                            std::int64_t place) {
+  Result<ScheduleTable> table = scheduleOfPlan(plan);
+  if (!table)
+    return table.error();
+  if (const std::int64_t copies = table->placement.numPaths(); copies > 1)
+    return Error{fmt::format("cost formulas know schedules of one copy of the "
+                             "model, found \"{}\" with {}",
+                             scheduleWord(plan.stages.schedule), copies)};
+  return Finder(plan, *table, place).find();
+}

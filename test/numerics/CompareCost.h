@@ -1,0 +1,21 @@
+//===- CompareCost.h - figures of formulas and of programs ------*- C++ -*-===//
+
+#ifndef HEDDLE_TEST_NUMERICS_COMPARECOST_H
+#define HEDDLE_TEST_NUMERICS_COMPARECOST_H
+
+#include "heddle/Cost/LiveMemory.h"
+#include "heddle/Cost/Traffic.h"
+#include "passes/Memory/MemoryReport.h"
+
+#include <map>
+
+namespace heddle {
+
+/// Reports what differs, as failures of the test that runs.
+void expectEqual(const std::map<AxisList, AxisTraffic> &formula,
+                 const std::map<AxisList, AxisTraffic> &counted);
+void expectEqual(const LiveMemory &formula, const MemoryReport &report);
+
+} // namespace heddle
+
+#endif // HEDDLE_TEST_NUMERICS_COMPARECOST_H

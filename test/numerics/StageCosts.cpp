@@ -1,0 +1,123 @@
+//===- StageCosts.cpp - closed formulas by stage against programs ---------===//
+//
+// Each place over pp: what its ranks run, walked slot by slot, and live bytes
+// in the Memory pass's report of it.
+//
+//===----------------------------------------------------------------------===//
+
+#include "CompareCost.h"
+#include "CountProgram.h"
+
+#include "test/TestPlan.h"
+
+#include "heddle/Cost/Flops.h"
+#include "passes/Pipelines/Pipelines.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+using namespace heddle;
+using test::must;
+using test::PlanSizes;
+using test::stagesOf;
+
+namespace {
+
+/// Layers, and whether embedding and head share a table.
+ModelConfig modelOf(int64_t layers, bool isTied, double dropout = 0) {
+  ModelConfig model = test::modelOf(R"({"model_type": "llama",
+      "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 3,
+      "num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 4,
+      "vocab_size": 37, "hidden_act": "silu", "max_position_embeddings": 64,
+      "rms_norm_eps": 1e-5, "tie_word_embeddings": false,
+      "attention_bias": true, "mlp_bias": true})");
+  model.layers = layers;
+  model.tiedEmbeddings = isTied;
+  model.dropout = {dropout, dropout, dropout};
+  return model;
+}
+
+/// gpt2: learned positions, norms with biases.
+ModelConfig gpt2(int64_t layers) {
+  ModelConfig model = test::modelOf(R"({"model_type": "gpt2", "n_embd": 16,
+      "n_layer": 2, "n_head": 4, "n_positions": 128, "vocab_size": 50,
+      "activation_function": "gelu_new", "layer_norm_epsilon": 1e-5})");
+  model.layers = layers;
+  model.dropout = {};
+  return model;
+}
+
+void checkPlaces(const ModelConfig &model, const PlanSizes &sizes,
+                 const std::string &members, int64_t length = 8) {
+  TrainSettings train;
+  train.sequenceLength = length;
+  train.globalBatch = sizes.dp * sizes.microBatch * sizes.microBatches;
+  train.optimizer.kind = OptimizerKind::AdamW;
+  const Plan plan = test::planOf(model, sizes, members);
+  SCOPED_TRACE(writePlan(plan));
+  const std::vector<RankSizes> places = must(placeSizes(model, train, plan));
+  mlir::MLIRContext context;
+  context.disableMultithreading();
+  auto observe = [&](Phase phase, mlir::ModuleOp module) {
+    if (phase != Phase::Memory)
+      return;
+    for (const RankSizes &place : places) {
+      SCOPED_TRACE(fmt::format("place {}", place.stages.place));
+      const Counted counted = countInStage(module, place.stages.place);
+      const FlopCount flops = stepFlops(model, place);
+      EXPECT_EQ(flops.products, counted.products);
+      EXPECT_EQ(flops.attention, counted.attention);
+      expectEqual(trafficByAxes(stepCollectives(place)), counted.traffic);
+      expectEqual(liveMemory(model, train, place),
+                  getMemoryReport(module, place.stages.place));
+    }
+  };
+  EXPECT_TRUE(succeeded(compileUpTo(context, CompileInput{model, train, plan},
+                                    Phase::Memory, observe)));
+}
+
+constexpr const char *kCut = R"(, "sequence_parallel": true)";
+
+// Uneven: the second place has one layer more; with interleaving the ends have
+// one less.
+constexpr const char *kUneven = R"([["0"], ["1..2"]])";
+constexpr const char *kInterleaved = R"([["0..1", "4"], ["2..3", "5"]])";
+
+TEST(CostOfStages, EqualsTheProgram) {
+  for (bool isTied : {false, true})
+    for (const char *schedule : {"gpipe", "one_f_one_b"})
+      for (PlanSizes sizes :
+           {PlanSizes{2, 1, 1, 1, 4}, PlanSizes{2, 2, 1, 1, 3},
+            PlanSizes{2, 1, 2, 2, 4}, PlanSizes{2, 2, 2, 1, 4}})
+        checkPlaces(modelOf(3, isTied), sizes, stagesOf(kUneven, schedule));
+}
+
+TEST(CostOfStages, EqualsInterleavedPrograms) {
+  for (PlanSizes sizes : {PlanSizes{2, 1, 1, 1, 4}, PlanSizes{2, 2, 2, 1, 3}})
+    checkPlaces(modelOf(6, false), sizes,
+                stagesOf(kInterleaved, "interleaved_1f1b"));
+}
+
+TEST(CostOfStages, EqualsProgramsOfCutSequences) {
+  checkPlaces(modelOf(3, true), {2, 2, 2, 1, 4},
+              stagesOf(kUneven, "one_f_one_b") + kCut);
+  checkPlaces(gpt2(3), {2, 1, 2, 1, 4}, stagesOf(kUneven, "gpipe") + kCut);
+}
+
+// Stages of ZeRO, whole groups and parts, reductions once and each micro-batch.
+TEST(CostOfStages, EqualsProgramsOfShardedStates) {
+  for (int64_t stage : {0, 1, 2, 3})
+    for (const char *reduce : {"last", "every_micro_batch"})
+      for (int64_t group : {2, 4}) {
+        const std::string zero = fmt::format(
+            R"(, "zero": {{"stage": {}, "shard_group": {}, "reduce": "{}",
+                 "gather": "every_pass"}})",
+            stage, group, reduce);
+        checkPlaces(modelOf(3, stage % 2 == 0), {2, 4, 2, 1, 3},
+                    stagesOf(kUneven, "one_f_one_b") + zero);
+        checkPlaces(gpt2(6), {2, 4, 1, 1, 4},
+                    stagesOf(kInterleaved, "interleaved_1f1b") + zero);
+      }
+}
+
+} // namespace
