@@ -239,23 +239,31 @@ class CompileAndRun(HeddleTest):
         self.assertIn("did not write", self.compile(code=2).stderr)
         self.assertTrue((self.out / "thesis.txt").exists())
 
+    def emitted(self, layers, dp, micro_batches, plan, pp=1):
+        """step.cpp, kernels.h and numbers.bin."""
+        self.model = self.write("model.json", {**LLAMA, "num_hidden_layers": layers})
+        self.plan = self.write("plan.json", {**PLAN, **plan, "micro_batches": micro_batches,
+                                             "mesh": [["pp", pp], ["dp", dp], ["cp", 1], ["tp", 2]]})
+        self.train = self.write("train.yaml", {**TRAIN, "global_batch": dp * micro_batches, "optimizer": ADAMW})
+        self.cluster = self.write("cluster.yaml", {**CLUSTER, "devices_per_node": 16})
+        self.compile()
+        texts = [(self.out / "program" / name).read_bytes() for name in ("step.cpp", "kernels.h", "numbers.bin")]
+        shutil.rmtree(self.out)
+        return texts
+
     def test_the_text_does_not_depend_on_layers_micro_batches_or_ranks(self):
         gathered = {"zero": {"stage": 3, "gather": "every_pass", "prefetch": 1, "reduce": "every_micro_batch"},
                     "overlap": {"memory_bytes": 1000000000}}
-        for plan in ({}, {"zero": {"stage": 1}}, gathered):
-            texts = []
-            for layers, dp, micro_batches in ((2, 2, 2), (5, 4, 3)):
-                self.model = self.write("model.json", {**LLAMA, "num_hidden_layers": layers})
-                self.plan = self.write("plan.json", {**PLAN, **plan, "micro_batches": micro_batches,
-                                                     "mesh": [["pp", 1], ["dp", dp], ["cp", 1], ["tp", 2]]})
-                self.train = self.write("train.yaml", {**TRAIN, "global_batch": dp * micro_batches, "optimizer": ADAMW})
-                self.cluster = self.write("cluster.yaml", {**CLUSTER, "devices_per_node": 8})
-                self.compile()
-                texts.append([(self.out / "program" / name).read_bytes()
-                              for name in ("step.cpp", "kernels.h", "numbers.bin")])
-                shutil.rmtree(self.out)
-            self.assertEqual(texts[0][:2], texts[1][:2])
-            self.assertNotEqual(texts[0][2], texts[1][2])
+        three, four = ({"stages": {"layers": layers, "embedding": [0, 0], "head": [len(layers) - 1, 0],
+                                   "schedule": "one_f_one_b"}}
+                       for layers in ([["0..1"], ["2..3"], ["4"]], [["0..1"], ["2"], ["3..4"], ["5"]]))
+        for small, large in (((2, 2, 2, {}), (5, 4, 3, {})),
+                             ((2, 2, 2, {"zero": {"stage": 1}}), (5, 4, 3, {"zero": {"stage": 1}})),
+                             ((2, 2, 2, gathered), (5, 4, 3, gathered)),
+                             ((5, 2, 5, three, 3), (6, 2, 6, four, 4))):
+            one, other = self.emitted(*small), self.emitted(*large)
+            self.assertEqual(one[:2], other[:2])
+            self.assertNotEqual(one[2], other[2])
 
     def test_compile_then_run_then_record(self):
         self.compile("--dump-ir")
