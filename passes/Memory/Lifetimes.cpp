@@ -71,6 +71,8 @@ private:
         for (Region &region : op.getRegions())
           if (isRun(op, region))
             visitScope(region, position);
+          else
+            addInputs(region);
       } else if (auto buffer = dyn_cast<rt::BufferOp>(op)) {
         addBuffer(buffer);
       } else if (auto group = dyn_cast<rt::GroupOp>(op)) {
@@ -120,6 +122,18 @@ private:
     return row ? *llvm::max_element(*row) : 1;
   }
 
+  /// Inputs are given to every stage, whether it reads them or not.
+  void addInputs(Region &region) {
+    region.walk([&](rt::BufferOp buffer) {
+      if (classOf(buffer) == "inputs")
+        addBuffer(buffer);
+    });
+  }
+
+  static StringRef classOf(rt::BufferOp buffer) {
+    return buffer->getAttrOfType<StringAttr>("memory_class").getValue();
+  }
+
   void visitScope(Region &region, int64_t begin) {
     scopes.push_back(&region);
     begins[&region] = begin;
@@ -145,8 +159,7 @@ private:
     if (object.buffers.empty()) {
       object.name = buffer.getName().str();
       object.reason = buffer.getReason().str();
-      object.memoryClass =
-          buffer->getAttrOfType<StringAttr>("memory_class").getValue().str();
+      object.memoryClass = classOf(buffer).str();
       object.begin = offset;
     }
     int64_t begin = std::min<int64_t>(object.begin, offset);

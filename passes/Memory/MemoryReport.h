@@ -28,6 +28,8 @@ struct MemoryReport {
 /// The report of a module whose buffers were placed, for the ranks of a
 /// pipeline stage.
 MemoryReport getMemoryReport(mlir::ModuleOp module, int64_t stage = 0);
+/// The same of every stage.
+std::vector<MemoryReport> getMemoryReports(mlir::ModuleOp module);
 
 } // namespace heddle
 

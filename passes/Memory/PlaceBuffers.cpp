@@ -4,6 +4,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "dialects/Rt/ObjectPlaces.h"
 #include "passes/Memory/MemoryReport.h"
 #include "passes/Memory/Packing.h"
 #include "passes/Memory/Passes.h"
@@ -24,6 +25,8 @@ namespace {
 
 /// Per buffer its offset and strides on each stage.
 using Places = DenseMap<Operation *, SmallVector<int64_t>>;
+/// Per object its place on the stages that have it.
+using ObjectPlaces = std::map<std::string, SmallVector<std::optional<int64_t>>>;
 
 /// The memory of one program on a pipeline stage: the step's objects, and a
 /// frame that the functions it calls share.
@@ -79,6 +82,15 @@ public:
     all(step);
     for (FunctionObjects &frame : frames)
       all(frame);
+  }
+
+  /// Where objects that outlast the step begin.
+  void writeObjects(ObjectPlaces &places) {
+    for (Object *object : persistent) {
+      auto &list = places[object->name];
+      list.resize(program.getNumStages());
+      list[stage] = object->offset - object->begin;
+    }
   }
 
   /// Live bytes at the peak, over the step and what it calls.
@@ -147,14 +159,28 @@ private:
 
 } // namespace
 
+static DictionaryAttr describe(const ObjectPlaces &places, Builder &builder) {
+  NamedAttrList entries;
+  for (const auto &[name, list] : places) {
+    SmallVector<Attribute> byStage;
+    for (std::optional<int64_t> place : list)
+      byStage.push_back(place ? Attribute(builder.getI64IntegerAttr(*place))
+                              : builder.getUnitAttr());
+    entries.set(name, builder.getArrayAttr(byStage));
+  }
+  return entries.getDictionary(builder.getContext());
+}
+
 /// Places all buffers of a program, on every stage.
 static void placeBuffers(rt::ProgramOp program) {
   Places places;
+  ObjectPlaces objects;
   SmallVector<int64_t> bytes;
   for (int64_t stage = 0; stage < program.getNumStages(); ++stage) {
     ProgramMemory memory(program, stage);
     bytes.push_back(memory.place());
     memory.write(places);
+    memory.writeObjects(objects);
   }
   Builder builder(program.getContext());
   bool byStage = bytes.size() > 1;
@@ -167,6 +193,7 @@ static void placeBuffers(rt::ProgramOp program) {
       buffer.setByStageAttr(builder.getDenseI64ArrayAttr(list));
     }
   }
+  program->setAttr(rt::kObjectPlacesName, describe(objects, builder));
   program.setArenasAttr(builder.getArrayAttr({rt::ArenaAttr::get(
       program.getContext(), "compute", *llvm::max_element(bytes),
       rt::MemoryClass::compute, byStage ? bytes : ArrayRef<int64_t>())}));
@@ -187,6 +214,14 @@ MemoryReport heddle::getMemoryReport(ModuleOp module, int64_t stage) {
     });
   }
   return result;
+}
+
+std::vector<MemoryReport> heddle::getMemoryReports(ModuleOp module) {
+  std::vector<MemoryReport> reports;
+  for (auto program : module.getOps<rt::ProgramOp>())
+    for (int64_t stage = 0; stage < program.getNumStages(); ++stage)
+      reports.push_back(getMemoryReport(module, stage));
+  return reports;
 }
 
 namespace heddle {

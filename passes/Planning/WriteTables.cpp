@@ -4,6 +4,7 @@
 
 #include "passes/Planning/ApplyPlan.h"
 
+#include "dialects/Rt/ObjectPlaces.h"
 #include "dialects/Rt/Rt.h"
 #include "dialects/Stage/StageTable.h"
 #include "dialects/Stage/StateParts.h"
@@ -20,7 +21,7 @@ namespace {
 
 /// Where the entries of one object of memory begin.
 struct Place {
-  SmallVector<int64_t> offsets; ///< on each stage
+  SmallVector<int64_t> offsets; ///< on each stage; 0 where it has none
   int64_t stride = 0;
   rt::BufType type;
 };
@@ -33,14 +34,18 @@ public:
     auto step = program.lookupSymbol<rt::FuncOp>(program.getEntryAttr());
     step.walk([&](rt::BufferOp buffer) {
       Place &place = places[buffer.getName()];
-      place.offsets.resize(program.getNumStages(),
-                           std::numeric_limits<int64_t>::max());
-      for (auto [stage, offset] : llvm::enumerate(place.offsets))
-        offset = std::min(offset, buffer.getPlaceAt(stage).front());
       for (int64_t stride : buffer.getStrides())
         place.stride = std::max(place.stride, stride);
       place.type = cast<rt::BufType>(buffer.getType());
     });
+    if (auto noted =
+            program->getAttrOfType<DictionaryAttr>(rt::kObjectPlacesName))
+      for (NamedAttribute entry : noted)
+        for (Attribute offset : cast<ArrayAttr>(entry.getValue())) {
+          auto number = dyn_cast<IntegerAttr>(offset);
+          places[entry.getName()].offsets.push_back(number ? number.getInt()
+                                                           : 0);
+        }
   }
 
   LogicalResult run(const Plan &plan, const ModelConfig &model,
@@ -144,7 +149,8 @@ private:
     auto found = object ? places.find(object.getValue()) : places.end();
     auto layout = state->getAttrOfType<dist::LayoutAttr>(dist::kLayoutName);
     auto global = state->getAttrOfType<TypeAttr>(dist::kGlobalTypeName);
-    if (found == places.end() || !layout || !global)
+    if (found == places.end() || found->second.offsets.empty() || !layout ||
+        !global)
       return state.emitOpError() << "has no place in the program";
     auto numberOf = [&](StringRef key) {
       return noted.getAs<IntegerAttr>(key).getInt();
@@ -160,8 +166,9 @@ private:
     entry.set("kind", text(transformer::stringifyStateKind(state.getKind())));
     entry.set("layers", number(stages && state.getLayers() ? stages->layers()
                                                            : state.getCount()));
-    if (std::optional<SmallVector<int64_t>> held = findHolders(state))
-      entry.set("held_by", numbers(*held));
+    std::optional<stage::Part> part = parts.partOf(state.getSymName());
+    if (stages && part)
+      entry.set("held_by", numbers(placesOf(*part)));
     setPlace(entry, place);
     auto whole = cast<RankedTensorType>(global.getValue());
     setLayout(entry, whole, layout);
@@ -185,14 +192,11 @@ private:
     return Attribute(entry.getDictionary(module.getContext()));
   }
 
-  /// The stages that hold a state without layers; none where all do.
-  std::optional<SmallVector<int64_t>> findHolders(StateOp state) {
-    std::optional<stage::Part> part = parts.partOf(state.getSymName());
-    if (!stages || !part)
-      return std::nullopt;
+  /// The stages that have a part of the model.
+  SmallVector<int64_t> placesOf(stage::Part part) {
     SmallVector<int64_t> held;
     for (int64_t place = 0; place < stages->places(); ++place)
-      if (stages->has(*part, place))
+      if (stages->has(part, place))
         held.push_back(place);
     return held;
   }

@@ -45,7 +45,7 @@ Result<CompiledProgram> tool::compileProgram(const ModelConfig &model,
   auto text = lowering::emitProgram(**module);
   if (failed(text))
     return Error{compiler.errors()};
-  return CompiledProgram{std::move(*text), getMemoryReport(**module)};
+  return CompiledProgram{std::move(*text), getMemoryReports(**module)};
 }
 
 Result<void> tool::buildHost(const lowering::ProgramText &text,

@@ -14,7 +14,7 @@ namespace heddle::tool {
 /// A plan as texts.
 struct CompiledProgram {
   lowering::ProgramText text;
-  MemoryReport memory;
+  std::vector<MemoryReport> memory; ///< of each pipeline stage
 };
 
 /// Compiles a checked plan. With `irFolder` the IR after each phase is written

@@ -146,11 +146,21 @@ static size_t countClasses(const std::vector<Recording> &recordings) {
   return classes.size();
 }
 
-/// arena_bytes and live_peak_bytes of memory.json.
-static json readMemory(const std::string &folder) {
+/// arena_bytes and live_peak_bytes of memory.json: of a stage, of the fullest
+/// one without.
+static json readMemory(const std::string &folder,
+                       std::optional<int64_t> stage = std::nullopt) {
   Result<std::string> text = readFile(fs::path(folder) / "memory.json");
   json document = text ? json::parse(*text, nullptr, false) : json();
-  return document.is_object() ? document["classes"].at(0) : json::object();
+  if (!document.is_object())
+    return json::object();
+  const json &classes = document["classes"];
+  if (stage)
+    return classes.at(size_t(*stage));
+  return *std::max_element(classes.begin(), classes.end(),
+                           [](const json &a, const json &b) {
+                             return a["arena_bytes"] < b["arena_bytes"];
+                           });
 }
 
 /// What lib/Cost said when the folder was made.
@@ -166,15 +176,18 @@ static json readPrediction(const std::string &folder) {
 /// none, or if nothing was predicted.
 static std::string
 firstMisprediction(const json &predicted, const std::string &folder,
+                   const runtime::Tables &tables,
                    const std::vector<Recording> &recordings) {
   if (!predicted.value("computed", true))
     return "";
-  json memory = readMemory(folder);
-  for (const Recording &recording : recordings)
+  for (const Recording &recording : recordings) {
+    const int64_t stage = tables.stageOf(recording.rank);
     if (std::string why =
-            tool::findMisprediction(predicted, recording.trace, memory);
+            tool::findMisprediction(predicted["places"].at(size_t(stage)),
+                                    recording.trace, readMemory(folder, stage));
         !why.empty())
       return fmt::format("rank {}: {}", recording.rank, why);
+  }
   return "";
 }
 
@@ -265,8 +278,8 @@ int tool::runDry(const std::string &folder, const runtime::Tables &tables,
           recording.code);
   if (std::string why = findDisagreement(recordings); !why.empty())
     return refuse(Error{why}, kAnswerIsNo);
-  if (std::string why =
-          firstMisprediction(readPrediction(folder), folder, recordings);
+  if (std::string why = firstMisprediction(readPrediction(folder), folder,
+                                           tables, recordings);
       !why.empty())
     return refuse(Error{why}, kAnswerIsNo);
   if (std::string why = findLooseArena(tables, recordings); !why.empty())

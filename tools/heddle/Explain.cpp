@@ -186,9 +186,9 @@ static void printJson(const Explanation &e) {
     answer["cost"] = *e.cost;
   if (e.schedule)
     answer["schedule"] = scheduleJson(*e.schedule);
-  if (e.program && e.program->memory)
+  if (e.program && !e.program->memory.empty())
     answer["memory"] =
-        memoryJson(*e.program->memory, *e.inputs.plan, e.inputs.cluster);
+        memoryJson(e.program->memory, *e.inputs.plan, e.inputs.cluster);
   if (e.program) {
     answer["values"] = valuesJson(*e.program);
     answer["reshards"] = reshardsJson(*e.program);
@@ -238,8 +238,8 @@ static void printText(const Explanation &e) {
     printSchedule(*e.schedule);
   if (e.cost)
     printCost(*e.cost);
-  if (e.program && e.program->memory)
-    printMemory(*e.program->memory, showMemory);
+  if (e.program && !e.program->memory.empty())
+    printMemory(e.program->memory, showMemory);
 }
 
 /// Compiles the plan. Without training settings: one step of sequences as long
@@ -266,8 +266,8 @@ static Result<void> explainPlan(Explanation &e) {
   if (!program)
     return program.error();
   e.program = std::move(*program);
-  if (e.program->memory && inputs.cluster)
-    if (auto misfit = describeMisfit(*e.program->memory, *inputs.cluster))
+  if (!e.program->memory.empty() && inputs.cluster)
+    if (auto misfit = describeMisfit(e.program->memory, *inputs.cluster))
       e.warnings.push_back(*misfit);
   return {};
 }

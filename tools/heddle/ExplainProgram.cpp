@@ -28,7 +28,7 @@ Result<ProgramFacts> tool::findProgram(const Inputs &inputs, bool withMemory) {
   if (failed(module))
     return Error{compiler.errors()};
   if (withMemory)
-    facts.memory = getMemoryReport(**module);
+    facts.memory = getMemoryReports(**module);
   return facts;
 }
 
@@ -86,8 +86,25 @@ void tool::printReshards(const ProgramFacts &facts) {
     fmt::print("  none\n");
 }
 
-void tool::printMemory(const MemoryReport &report, bool all) {
-  fmt::print("\nmemory of a rank\n");
+/// A line for each pipeline stage.
+static void printStages(const std::vector<MemoryReport> &reports) {
+  fmt::print("\nmemory of a rank of each stage\n  {:>5} {:>20} {:>20}\n",
+             "stage", "live at the peak", "arena");
+  for (size_t stage = 0; stage < reports.size(); ++stage)
+    fmt::print("  {:>5} {:>20} {:>20}  {}\n", stage,
+               reports[stage].livePeakBytes, reports[stage].arenaBytes,
+               describeBytes(double(reports[stage].arenaBytes)));
+}
+
+void tool::printMemory(const std::vector<MemoryReport> &reports, bool all) {
+  if (reports.size() > 1)
+    printStages(reports);
+  const size_t fullest = fullestStage(reports);
+  const MemoryReport &report = reports[fullest];
+  fmt::print("\nmemory of a rank{}\n",
+             reports.size() > 1
+                 ? fmt::format(" of stage {}, the fullest", fullest)
+                 : "");
   fmt::print("  {:24} {:>20}  {}\n", "live at the peak", report.livePeakBytes,
              describeBytes(double(report.livePeakBytes)));
   fmt::print("  {:24} {:>20}  {}\n", "arena", report.arenaBytes,

@@ -22,7 +22,7 @@ struct NamedValue {
 struct ProgramFacts {
   std::vector<NamedValue> values;
   std::vector<ReshardReport> reshards;
-  std::optional<MemoryReport> memory;
+  std::vector<MemoryReport> memory; ///< of each pipeline stage, if compiled
 };
 
 /// Compiles the plan, as far as memory where `withMemory`. Plan and settings
@@ -36,7 +36,7 @@ nlohmann::ordered_json reshardsJson(const ProgramFacts &facts);
 void printReshards(const ProgramFacts &facts);
 
 /// Prints peak, arena, classes and, with `all`, every object.
-void printMemory(const MemoryReport &report, bool all);
+void printMemory(const std::vector<MemoryReport> &reports, bool all);
 
 } // namespace heddle::tool
 

@@ -84,10 +84,11 @@ static json buffersJson(const MemoryReport &report) {
   return buffers;
 }
 
-json tool::memoryJson(const MemoryReport &report, const Plan &plan,
-                      const std::optional<Cluster> &cluster) {
-  json one = {{"ranks", "all"},
-              {"count", plan.ranks()},
+/// Of the ranks of a stage; `ranks` says which, `count` how many.
+static json classJson(const MemoryReport &report, const std::string &ranks,
+                      int64_t count, const std::optional<Cluster> &cluster) {
+  json one = {{"ranks", ranks},
+              {"count", count},
               {"live_peak_bytes", report.livePeakBytes},
               {"arena_bytes", report.arenaBytes},
               {"reserve_bytes", nullptr},
@@ -100,26 +101,49 @@ json tool::memoryJson(const MemoryReport &report, const Plan &plan,
     one["fits"] = report.arenaBytes + capacity.reserve <= capacity.bytes;
   }
   one["peak"] = {{"function", report.peakFunction}, {"op", report.peakOp}};
-  one["by_class"] = bytesByClass(report);
+  one["by_class"] = tool::bytesByClass(report);
   one["libraries"] = json::array();
   one["buffers"] = buffersJson(report);
-  return {{"version", 1}, {"classes", json::array({one})}};
+  return one;
 }
 
-std::optional<std::string> tool::describeMisfit(const MemoryReport &report,
-                                                const Cluster &cluster) {
+json tool::memoryJson(const std::vector<MemoryReport> &reports,
+                      const Plan &plan, const std::optional<Cluster> &cluster) {
+  const auto stages = int64_t(reports.size());
+  json classes = json::array();
+  for (int64_t stage = 0; stage < stages; ++stage)
+    classes.push_back(
+        classJson(reports[size_t(stage)],
+                  stages == 1 ? "all" : fmt::format("pp={}", stage),
+                  plan.ranks() / stages, cluster));
+  return {{"version", 1}, {"classes", classes}};
+}
+
+size_t tool::fullestStage(const std::vector<MemoryReport> &reports) {
+  return size_t(std::max_element(reports.begin(), reports.end(),
+                                 [](const auto &a, const auto &b) {
+                                   return a.arenaBytes < b.arenaBytes;
+                                 }) -
+                reports.begin());
+}
+
+std::optional<std::string>
+tool::describeMisfit(const std::vector<MemoryReport> &reports,
+                     const Cluster &cluster) {
+  const size_t stage = fullestStage(reports);
+  const int64_t bytes = reports[stage].arenaBytes;
   Capacity capacity = capacityOf(cluster);
-  if (report.arenaBytes + capacity.reserve <= capacity.bytes)
+  if (bytes + capacity.reserve <= capacity.bytes)
     return std::nullopt;
   return fmt::format(
-      "the plan does not fit: a rank needs {} bytes ({}), a device of cluster "
-      "\"{}\" has {} for it ({} less {} reserved); {} too much",
-      report.arenaBytes, describeBytes(double(report.arenaBytes)), cluster.name,
+      "the plan does not fit: a rank{} needs {} bytes ({}), a device of "
+      "cluster \"{}\" has {} for it ({} less {} reserved); {} too much",
+      reports.size() > 1 ? fmt::format(" of stage {}", stage) : "", bytes,
+      describeBytes(double(bytes)), cluster.name,
       describeBytes(double(capacity.bytes - capacity.reserve)),
       describeBytes(double(capacity.bytes)),
       describeBytes(double(capacity.reserve)),
-      describeBytes(
-          double(report.arenaBytes + capacity.reserve - capacity.bytes)));
+      describeBytes(double(bytes + capacity.reserve - capacity.bytes)));
 }
 
 std::string tool::describeBytes(double bytes) {

@@ -15,24 +15,29 @@
 using namespace heddle;
 using nlohmann::json;
 
-json tool::predictCost(const ModelConfig &model, const TrainSettings &train,
-                       const Plan &plan) {
-  Result<RankSizes> sizes = rankSizes(model, train, plan);
-  if (!sizes)
-    return json{
-        {"version", 1}, {"computed", false}, {"reason", sizes.message()}};
-  FlopCount flops = stepFlops(model, *sizes);
+static json predictRank(const ModelConfig &model, const TrainSettings &train,
+                        const RankSizes &sizes) {
+  FlopCount flops = stepFlops(model, sizes);
   json axes = json::object();
-  for (const auto &[list, use] : trafficByAxes(stepCollectives(*sizes)))
+  for (const auto &[list, use] : trafficByAxes(stepCollectives(sizes)))
     axes[fmt::format("{}", fmt::join(list, ","))] = {{"calls", use.calls},
                                                      {"bytes", use.bytes}};
-  return json{
-      {"version", 1},
-      {"computed", true},
-      {"gemm_flops", flops.products},
-      {"attention_flops", flops.attention},
-      {"axes", axes},
-      {"live_peak_bytes", liveMemory(model, train, *sizes).peakBytes()}};
+  return {{"gemm_flops", flops.products},
+          {"attention_flops", flops.attention},
+          {"axes", axes},
+          {"live_peak_bytes", liveMemory(model, train, sizes).peakBytes()}};
+}
+
+json tool::predictCost(const ModelConfig &model, const TrainSettings &train,
+                       const Plan &plan) {
+  Result<std::vector<RankSizes>> places = placeSizes(model, train, plan);
+  if (!places)
+    return json{
+        {"version", 1}, {"computed", false}, {"reason", places.message()}};
+  json list = json::array();
+  for (const RankSizes &sizes : *places)
+    list.push_back(predictRank(model, train, sizes));
+  return json{{"version", 1}, {"computed", true}, {"places", list}};
 }
 
 /// Sums of the same terms in another order.

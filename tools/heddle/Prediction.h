@@ -17,14 +17,15 @@
 
 namespace heddle::tool {
 
-/// FLOPs, bytes sent per list of axes and live bytes at the peak, of one rank
-/// and step. Where lib/Cost has no formula for the plan `computed` is false,
-/// and `reason` says why.
+/// FLOPs, bytes sent per list of axes and live bytes at the peak, of a rank of
+/// each place over pp and one step. Where lib/Cost has no formula for the plan
+/// `computed` is false, and `reason` says why.
 nlohmann::json predictCost(const ModelConfig &model, const TrainSettings &train,
                            const Plan &plan);
 
 /// The first figure in which a recording (`trace`) or memory.json's live peak
-/// is not as predicted, with both numbers; "" where all are equal.
+/// is not as predicted for its place, with both numbers; "" where all are
+/// equal.
 std::string findMisprediction(const nlohmann::json &predicted,
                               const nlohmann::json &trace,
                               const nlohmann::json &memory);
