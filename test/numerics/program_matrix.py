@@ -83,7 +83,33 @@ DROPOUT_PLANS = [("gpt2-dropout", 2, 2, 4, SP), ("gpt2-dropout", 1, 4, 1, WHOLE)
                  ("qwen2-ragged-dropout", 4, 2, 4, WHOLE), ("gpt2-dropout", 1, 1, 4, WHOLE)]
 
 
+def stages(schedule, *layers, head=None, **more):
+    """Stages of the two layers of a model, by rank of pp and chunk."""
+    held = [[chunk] if isinstance(chunk, str) else chunk for chunk in layers]
+    return {"pp": len(held), "stages": {"layers": held, "embedding": [0, 0], "schedule": schedule,
+                                        "head": head or [len(held) - 1, len(held[0]) - 1]}, **more}
+
+
+# Shared tables at two places and at one, ends and places without layers, fewer micro-batches than
+# places, several chunks, backward in two parts, rows of a user, states in runs, dropout.
+STAGE_PLANS = [
+    ("qwen2", 2, 1, 4, stages("one_f_one_b", "0", "1")), ("gpt2", 1, 2, 1, stages("gpipe", "0..1", "")),
+    ("llama", 1, 2, 4, stages("zb_h1", "", "0", "1", "")),
+    ("llama-ragged", 1, 2, 4, stages("zb_v", ["0", "1"], ["", ""], head=[0, 1])),
+    ("gpt2", 1, 1, 4, stages("interleaved_1f1b", ["0", ""], ["", "1"])),
+    ("llama", 2, 2, 4, stages("dualpipe_v", ["", ""], ["0", "1"], head=[0, 1], **SP)),
+    ("qwen3", 1, 2, 2, stages({"table": ["F1 F0 D1 B0 W0 O", "F1 B1 F0 W1 D0 O"]}, "0", "1", **GATHERED)),
+    ("gpt2", 4, 1, 4, stages("one_f_one_b", "0", "1", **{**EVERY, "sequence_parallel": False,
+                                                         "zero": {**EVERY["zero"], "prefetch": 0}})),
+    ("gpt2-dropout", 2, 1, 4, stages("v_half", ["0", ""], ["1", ""], head=[0, 1])),
+    ("llama-ragged-dropout", 1, 2, 4, stages("zb_h2", "0", "1", **SP))]
+
+
 def describe(tensor):
+    if "pp" in tensor:
+        kind = tensor["stages"]["schedule"]
+        rest = {key: value for key, value in tensor.items() if key not in ("pp", "stages")}
+        return f"pp={tensor['pp']} {kind if isinstance(kind, str) else 'table'} {describe({**WHOLE, **rest})}"
     forms = [key for key in ("sequence_parallel", "save_gathered") if tensor.get(key)]
     forms += [f"zero {tensor['zero']['stage']}"] if "zero" in tensor else []
     if isinstance(tensor["tensor"], str):
@@ -109,13 +135,14 @@ def sequence_parallel_cases():
 def heddle_on(heddle, command, case, *options):
     """`heddle COMMAND` on the files of a case."""
     model, dp, tp, micro_batches, tensor = case
+    rest = {key: value for key, value in tensor.items() if key != "pp"}
     model, (attention, residual, embedding) = DROPOUT.get(model, (model, (0, 0, 0)))
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
         config, plan, train = folder / "config.json", folder / "plan.json", folder / "train.yaml"
         config.write_text(json.dumps(MODELS[model]))
         plan.write_text(json.dumps({
-            "version": 1, "mesh": [["pp", 1], ["dp", dp], ["cp", 1], ["tp", tp]], **tensor,
+            "version": 1, "mesh": [["pp", tensor.get("pp", 1)], ["dp", dp], ["cp", 1], ["tp", tp]], **rest,
             "micro_batch": SEQUENCES // dp, "micro_batches": micro_batches}))
         train.write_text(f"sequence_length: {TOKENS}\nglobal_batch: {SEQUENCES * micro_batches}\nprecision: [fp32]\n"
                          "optimizer: {type: sgd, lr: 0.1}\nseed: 1\n"
@@ -184,13 +211,14 @@ def main():
     wide = [case for case in cases if case[1] * case[2] == 8]
     chosen = [(case, False) for case in cases[:arguments.threads]]
     chosen += [(case, True) for case in wide[:arguments.mpi]]
-    chosen += [(case, False) for case in OTHER_PLANS[:arguments.threads] + DROPOUT_PLANS[:arguments.threads]]
+    chosen += [(case, False) for case in OTHER_PLANS[:arguments.threads] + DROPOUT_PLANS[:arguments.threads]
+               + STAGE_PLANS[:arguments.threads]]
     cut = list(sequence_parallel_cases())
     random.Random(arguments.seed).shuffle(cut)
     chosen += [(case, False) for case in cut[:arguments.threads // 2]]
     chosen += [(case, True) for case in cut[-arguments.mpi // 2:]]
     chosen += [(case, False) for case in drawn_cases(arguments.heddle, arguments.drawn, arguments.seed)]
-    chosen.append((DROPOUT_PLANS[0], True))
+    chosen += [(DROPOUT_PLANS[0], True), (STAGE_PLANS[0], True), (STAGE_PLANS[3], True)]
     failures = 0
     for case, mpi in chosen:
         model, dp, tp, micro_batches, tensor = case
