@@ -224,13 +224,15 @@ LogicalResult StepLowering::lowerRun(stage::RunOp run) {
     builder().setInsertionPointToStart(&loop.getBody().front());
     Value code = number("events", loop.getInductionVariable());
     Value of = quotient(code, 2);
-    inCases(remainder(code, 2), {{0, "slot"}, {1, "transfers"}},
-            [&](int64_t transfers) {
-              if (transfers)
-                lowerTransfers(of);
-              else
-                done = lowerSlot(run, of);
-            });
+    SmallVector<std::pair<int64_t, StringRef>> cases = {{0, "slot"}};
+    if (!numbers->channelShifts.empty()) // all chunks may be at one place
+      cases.push_back({1, "transfers"});
+    inCases(remainder(code, 2), cases, [&](int64_t transfers) {
+      if (transfers)
+        lowerTransfers(of);
+      else
+        done = lowerSlot(run, of);
+    });
   }
   order("transfers_done", kTransfers, kCompute);
   for (auto [home, result] : llvm::zip(slots.homes, run.getResults()))
