@@ -269,7 +269,7 @@ class CompileAndRun(HeddleTest):
         self.compile("--dump-ir")
         self.assertEqual(sorted(p.name for p in (self.out / "ir").iterdir()),
                          ["01-import.mlir", "02-autodiff.mlir", "03-sharding.mlir", "04-collectives.mlir",
-                          "05-overlap.mlir", "06-lowering.mlir", "07-memory.mlir"])
+                          "05-stages.mlir", "06-overlap.mlir", "07-lowering.mlir", "08-memory.mlir"])
         for name in ("program/step.cpp", "program/kernels.h", "program/tables.bin", "program/numbers.bin",
                      "train-host", "plan.json"):
             self.assertTrue((self.out / name).exists(), name)
