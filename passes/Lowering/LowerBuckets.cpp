@@ -47,15 +47,20 @@ static std::string labelOfAll(ArrayRef<Operation *> ops) {
       .str();
 }
 
+void StepLowering::noteMoved(StringRef object) {
+  moving.insert(object);
+  movedEver.insert(object);
+}
+
 LogicalResult StepLowering::lowerTogether(ArrayRef<Operation *> ops) {
   for (Operation *op : ops) {
     if (auto reduce = dyn_cast<dist::AllReduceOp>(op);
         reduce && !lowering.isBound(reduce.getResult()))
       lowering.bind(reduce.getResult(), lowering.placeOf(reduce.getInput()));
     if (auto store = dyn_cast<StoreOp>(op))
-      moving.insert(states.bytesOf(store.getState()));
+      noteMoved(states.bytesOf(store.getState()));
     if (auto sum = dyn_cast<AccumulateOp>(op))
-      moving.insert(states.bytesOf(sum.getState()));
+      noteMoved(states.bytesOf(sum.getState()));
     if (isa_and_nonnull<func::CallOp>(
             op->getNumOperands() ? op->getOperand(0).getDefiningOp() : nullptr))
       movesResults = true;

@@ -122,10 +122,17 @@ LogicalResult StepLowering::lowerLoop(LoopOp loop) {
     if (failed(gatherFor(prefetch, index)))
       return failure();
   }
-  if (failed(lowerIterations(loop, plan, 0, rest, prefetch, true)) ||
-      (prefetch.depth &&
-       failed(
-           lowerIterations(loop, plan, rest, prefetch.depth, prefetch, false))))
+  LogicalResult first = success();
+  auto lowerFirst = [&] {
+    first = lowerIterations(loop, plan, 0, rest, prefetch, true);
+  };
+  if (loop.getLimit()) // may be 0
+    mayRun(lowerFirst);
+  else
+    lowerFirst();
+  if (failed(first) || (prefetch.depth &&
+                        failed(lowerIterations(loop, plan, rest, prefetch.depth,
+                                               prefetch, false))))
     return failure();
   for (auto [i, result] : llvm::enumerate(loop.getCarriedResults()))
     lowering.bind(result, plan.saved[i] ? lastEntry(loop, plan.carried[i])

@@ -77,6 +77,8 @@ private:
   /// queued so far.
   llvm::LogicalResult lowerBucket(dist::BucketOp bucket);
 
+  /// The communication stream works on an object of memory.
+  void noteMoved(llvm::StringRef object);
   llvm::LogicalResult lowerTogether(llvm::ArrayRef<mlir::Operation *> ops);
 
   /// The one range that all-reduces in place of a whole bucket are; else null.
@@ -171,6 +173,9 @@ private:
   // Stages
   //===--------------------------------------------------------------------===//
 
+  /// Names of what both directions have, activations first.
+  static constexpr llvm::StringRef kDirections[] = {"activation", "gradient"};
+
   /// What the slots of a run share.
   struct Slots {
     /// What is received, and what is sent, of one direction.
@@ -209,6 +214,9 @@ private:
                int64_t count, llvm::StringRef stream);
   void releaseAll(const std::string &event, int64_t count);
 
+  /// Lowers what need not run: what communication does stays to be waited for,
+  /// also where this has waited.
+  void mayRun(llvm::function_ref<void()> lower);
   mlir::Value selectorOf(stage::WhereOp where);
   llvm::LogicalResult lowerWhere(stage::WhereOp where);
   llvm::LogicalResult lowerBranch(stage::WhereOp where, mlir::Region &region);
@@ -262,10 +270,11 @@ private:
                  llvm::SmallVector<std::pair<dist::ToRowOp, mlir::Value>>>
       rowsWithTail;
   llvm::SmallVector<mlir::Value> outputs;
-  bool communicating = false; ///< compute has not waited for it
-  bool movesResults = false;  ///< of calls
-  bool computeAhead = true;   ///< of what communication has waited for
-  llvm::StringSet<> moving;   ///< objects of memory
+  bool communicating = false;  ///< compute has not waited for it
+  bool movesResults = false;   ///< of calls
+  bool computeAhead = true;    ///< of what communication has waited for
+  llvm::StringSet<> moving;    ///< objects of memory
+  llvm::StringSet<> movedEver; ///< in this step
   llvm::DenseSet<mlir::Operation *> ahead; ///< gathers that are done already
   /// Of a step that runs slots.
   std::optional<stage::StageTable> stages;
