@@ -22,11 +22,15 @@ const FramePeak &LiveMemory::peak() const {
 }
 
 std::int64_t LiveMemory::peakBytes() const {
+  if (!isPeakKnown)
+    return 0;
   return parameters + gradients + optimizer + inputs + outputs + saved +
          peak().bytes();
 }
 
 namespace {
+
+constexpr std::int64_t kCount = 8, kIdentifier = 4; // integers
 
 /// Collects what backward reads, in the order in which forward makes it.
 class Saved {
@@ -155,29 +159,35 @@ static void addSlots(LiveMemory &memory, const RankSizes &sizes,
     frame.carriedBytes += memory.passing;
 }
 
+/// What is filled before each step.
+static std::int64_t inputBytes(const ModelConfig &model, bool isAdamW,
+                               const RankSizes &sizes) {
+  // Tokens, labels, positions, documents: each one tensor of all micro-batches.
+  // Learning rate, bias corrections.
+  std::int64_t bytes = 4 * sizes.tokens() * kIdentifier * sizes.microBatches +
+                       (isAdamW ? 3 : 1) * kFloat;
+  // Masks are drawn from the tokens' numbers and a seed per layer, and one for
+  // what stands before the layers.
+  if (model.dropout.any())
+    bytes += sizes.tokens() * kIdentifier * sizes.microBatches;
+  if (model.dropout.embedding > 0)
+    bytes += kCount;
+  if (model.dropout.attention > 0 || model.dropout.residual > 0)
+    bytes += kCount *
+             (sizes.stages.areCut ? sizes.stages.mostOfPlace : sizes.layers);
+  return bytes;
+}
+
 LiveMemory heddle::liveMemory(const ModelConfig &model,
                               const TrainSettings &train,
                               const RankSizes &sizes) {
-  constexpr std::int64_t kCount = 8, kIdentifier = 4; // integers
   const bool isAdamW = train.optimizer.kind == OptimizerKind::AdamW;
   const detail::Storage storage(sizes);
   LiveMemory memory;
   memory.parameters = storage.parameters();
   memory.gradients = storage.gradients();
   memory.optimizer = isAdamW ? 2 * storage.optimizer() : 0;
-  // Tokens, labels, positions, documents: each one tensor of all micro-batches.
-  // Learning rate, bias corrections.
-  memory.inputs = 4 * sizes.tokens() * kIdentifier * sizes.microBatches +
-                  (isAdamW ? 3 : 1) * kFloat;
-  // Masks are drawn from the tokens' numbers and a seed per layer, and one for
-  // what stands before the layers.
-  if (model.dropout.any())
-    memory.inputs += sizes.tokens() * kIdentifier * sizes.microBatches;
-  if (model.dropout.embedding > 0)
-    memory.inputs += kCount;
-  if (model.dropout.attention > 0 || model.dropout.residual > 0)
-    memory.inputs += kCount * (sizes.stages.areCut ? sizes.stages.mostOfPlace
-                                                   : sizes.layers);
+  memory.inputs = inputBytes(model, isAdamW, sizes);
   memory.outputs = kFloat + kCount + kFloat;
 
   memory.microBatchLoops = detail::peelsLastMicroBatch(sizes) ? 2 : 1;
@@ -212,7 +222,11 @@ LiveMemory heddle::liveMemory(const ModelConfig &model,
   });
   if (memory.frames.empty())
     memory.frames.push_back({"embedding", "", 0, carried, 0, 0});
+  // Slots that read copies of parameters longer keep them in saved sets.
+  const bool keepsCopies = sizes.storage.parametersInRuns() &&
+                           sizes.storage.gather != PlanGather::EveryPass;
   memory.isPeakKnown = memory.frames.front().function != "embedding" &&
-                       !sizes.stages.splitsBackward;
+                       !sizes.stages.splitsBackward &&
+                       !(sizes.stages.areCut && keepsCopies);
   return memory;
 }

@@ -214,14 +214,13 @@ void Finder::ofSums() {
     form.isHidden = isHidden;
     add(unit, form);
   };
-  const bool isHidden = storage.overlaps && !sizes.stages.areCut;
-  addUnit(of(Segment::Block), sizes.layers, isHidden);
-  if (sizes.stages.areCut) { // done where they are, each for itself
-    for (const RankParameter *parameter : of(std::nullopt))
-      addUnit({parameter}, 1, false);
-  } else if (storage.overlaps) {
+  addUnit(of(Segment::Block), sizes.layers, storage.overlaps);
+  if (storage.overlaps) {
     addUnit(of(Segment::Head), 1, true);
     addUnit(of(Segment::Embedding), 1, false);
+  } else if (sizes.stages.areCut) { // done where they are, each for itself
+    for (const RankParameter *parameter : of(std::nullopt))
+      addUnit({parameter}, 1, false);
   } else {
     addUnit(of(std::nullopt), 1, false);
   }

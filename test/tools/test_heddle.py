@@ -115,6 +115,30 @@ class Explain(HeddleTest):
         alone = json.loads(self.heddle("explain", self.model, "--plan", plan, "--json").stdout)
         self.assertEqual(len(alone["reshards"]), len(answer["reshards"]))
 
+    def test_stages_are_told_place_by_place(self):
+        stages = {"layers": [["0"], ["1"]], "schedule": "one_f_one_b"}
+        mesh = [["pp", 2], ["dp", 1], ["cp", 1], ["tp", 2]]
+        plan = self.write("stages.json", {**PLAN, "mesh": mesh, "micro_batches": 4, "stages": stages})
+        train = self.write("stages.yaml", {**TRAIN, "global_batch": 4 * PLAN["micro_batch"]})
+        files = ("explain", self.model, "--plan", plan, "--train", train)
+        trace = self.folder / "slots.json"
+        text = self.heddle(*files, "--timeline", trace).stdout
+        self.assertIn("rank 0 F0 F1", text)
+        self.assertIn("slots of the ranks of pp", text)
+        events = json.loads(trace.read_text())["traceEvents"]
+        names = [event["name"] for event in events if event["ph"] == "X" and event["tid"] == 0]
+        self.assertEqual(sorted(names), sorted(2 * ["O", *(f"{kind}{m}" for kind in "FD" for m in range(4))]))
+        answer = json.loads(self.heddle(*files, "--json").stdout)
+        places = answer["cost"]["places"]
+        self.assertEqual([place["layers"] for place in places], [["0"], ["1"]])
+        self.assertEqual([place["in_flight"] for place in places], [2, 1])
+        self.assertEqual(sum(place["parameters"] for place in places), answer["parameters"])
+        self.assertEqual([(place["embedding"], place["head"]) for place in places], [(True, False), (False, True)])
+        bubble = answer["schedule"]["equal"]["bubble_where_a_step_ends_together"]
+        self.assertAlmostEqual(bubble, 1 / 4)  # (p - 1) / m
+        self.assertGreater(answer["schedule"]["by_flops"]["bubble_where_a_step_ends_together"], bubble)
+        self.refuse("explain", self.model, "--plan", self.plan, "--timeline", trace, words=["--timeline", "stages"])
+
     def test_states_in_shards_are_told_apart(self):
         zero = {"stage": 3, "shard_group": 4, "prefetch": 1, "reduce": "last", "gather": "every_pass"}
         mesh = [["pp", 1], ["dp", 8], ["cp", 1], ["tp", 1]]

@@ -150,7 +150,8 @@ static json holdsJson(const Plan &plan, const RankSizes &sizes) {
           {"number_of_layers", sizes.layers},
           {"embedding", sizes.stages.hasEmbedding},
           {"head", sizes.stages.hasHead},
-          {"parameters", parameters}};
+          {"parameters", parameters},
+          {"in_flight", sizes.stages.sets}};
 }
 
 json tool::costJson(const ModelConfig &model, const TrainSettings &train,
@@ -235,38 +236,57 @@ static void printVolumes(const json &cost) {
              100 * hidden["share"].get<double>());
 }
 
+static std::string peakText(const json &cost) {
+  const double bytes = cost["live_peak_bytes"];
+  return bytes > 0 ? describeBytes(bytes) : "not known";
+}
+
+static void printPlace(const json &place) {
+  const json &states = place["states"];
+  double within = 0, others = 0;
+  for (const json &each : place["collectives"])
+    (each["kind"] == "send" ? others : within) += each["bytes"].get<double>();
+  std::vector<std::string> layers;
+  for (const json &range : place["layers"])
+    layers.push_back(range == "" ? "-" : range.get<std::string>());
+  fmt::print(
+      "  {:>5} {:>6} {:4} {:>14} {:>10} {:>10} {:>10} {:>10} {:>9} {:>10}  "
+      "{}\n",
+      place["place"].get<std::int64_t>(),
+      place["number_of_layers"].get<std::int64_t>(),
+      fmt::format("{}{}", place["embedding"] ? "E" : "",
+                  place["head"] ? "H" : ""),
+      place["parameters"].get<std::int64_t>(),
+      describeBytes(states["parameters"].get<double>() +
+                    states["gradients"].get<double>() +
+                    states["optimizer"].get<double>()),
+      fmt::format("{:.4g}", place["gemm_flops"].get<double>() +
+                                place["attention_flops"].get<double>()),
+      describeBytes(others), describeBytes(within),
+      place["in_flight"].get<std::int64_t>(), peakText(place),
+      fmt::join(layers, " "));
+}
+
 /// A line for each place over pp, then the details of the fullest.
 static void printPlaces(const json &places) {
   fmt::print("\nplaces over pp: what a rank of each has and does in a step\n");
-  fmt::print("  {:>5} {:>6} {:4} {:>16} {:>12} {:>12} {:>14}  {}\n", "place",
-             "layers", "ends", "parameters", "states", "FLOPs",
-             "sent to others", "sent within");
-  const json *fullest = &places.front();
-  for (const json &place : places) {
-    const json &states = place["states"];
-    double within = 0, others = 0;
-    for (const json &each : place["collectives"])
-      (each["kind"] == "send" ? others : within) += each["bytes"].get<double>();
-    fmt::print("  {:>5} {:>6} {:4} {:>16} {:>12} {:>12.4g} {:>14}  {}\n",
-               place["place"].get<std::int64_t>(),
-               place["number_of_layers"].get<std::int64_t>(),
-               fmt::format("{}{}", place["embedding"] ? "E" : "",
-                           place["head"] ? "H" : ""),
-               place["parameters"].get<std::int64_t>(),
-               describeBytes(states["parameters"].get<double>() +
-                             states["gradients"].get<double>() +
-                             states["optimizer"].get<double>()),
-               place["gemm_flops"].get<double>() +
-                   place["attention_flops"].get<double>(),
-               describeBytes(others), describeBytes(within));
-    if (place["live_peak_bytes"] > (*fullest)["live_peak_bytes"])
-      fullest = &place;
-  }
-  fmt::print("E: embedding, H: head. parameters: of the whole model; the rest "
-             "is a rank's\n\nplace {} in detail, which is the fullest (--json "
-             "has all)\n",
-             (*fullest)["place"].get<std::int64_t>());
-  tool::printCost(*fullest);
+  fmt::print(
+      "  {:>5} {:>6} {:4} {:>14} {:>10} {:>10} {:>10} {:>10} {:>9} {:>10}  "
+      "{}\n",
+      "place", "layers", "ends", "parameters", "states", "FLOPs", "sent on",
+      "sent here", "in flight", "live peak", "layers of chunks");
+  for (const json &place : places)
+    printPlace(place);
+  fmt::print("  E: embedding, H: head; parameters: of the whole model; sent "
+             "on: to stages at other places; sent here: in collectives; in "
+             "flight: micro-batches, over all chunks\n");
+  const json &fullest = *std::max_element(
+      places.begin(), places.end(), [](const json &a, const json &b) {
+        return a["live_peak_bytes"] < b["live_peak_bytes"];
+      });
+  fmt::print("\nplace {} in detail, the fullest (--json has all)\n",
+             fullest["place"].get<std::int64_t>());
+  tool::printCost(fullest);
 }
 
 void tool::printCost(const json &cost) {
@@ -294,6 +314,5 @@ void tool::printCost(const json &cost) {
   fmt::print("{:.6g} FLOPs of a rank in products, {:.6g} in attention; {} "
              "live at the peak\n",
              cost["gemm_flops"].get<double>(),
-             cost["attention_flops"].get<double>(),
-             describeBytes(cost["live_peak_bytes"].get<double>()));
+             cost["attention_flops"].get<double>(), peakText(cost));
 }

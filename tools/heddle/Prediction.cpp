@@ -69,7 +69,7 @@ std::string tool::findMisprediction(const json &predicted, const json &trace,
     if (!isEqual(formula, program))
       return differs("bytes over " + list, formula, program);
   }
-  if (memory.contains("live_peak_bytes") &&
+  if (memory.contains("live_peak_bytes") && predicted["live_peak_bytes"] != 0 &&
       predicted["live_peak_bytes"] != memory["live_peak_bytes"])
     return differs("live bytes at the peak", predicted["live_peak_bytes"],
                    memory["live_peak_bytes"]);

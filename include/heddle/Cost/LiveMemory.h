@@ -55,13 +55,14 @@ struct LiveMemory {
   /// the last micro-batch, in which gradients are reduced, is one of its own.
   std::int64_t microBatchLoops = 1;
   std::vector<FramePeak> frames; ///< the candidates, one per function
-  /// Not where W slots run apart from B, which share saved values between them,
-  /// and where a place has neither layers nor the head.
+  /// Not with stages where W slots run apart from B, which share saved values
+  /// between them, where whole copies of parameters outlive a pass, and where a
+  /// place has neither layers nor the head.
   bool isPeakKnown = true;
 
   /// The candidate with most bytes.
   const FramePeak &peak() const;
-  /// Bytes live at the peak.
+  /// Bytes live at the peak; 0 where it is not known.
   std::int64_t peakBytes() const;
 };
 
