@@ -232,7 +232,8 @@ class Usage(HeddleTest):
         # Rank 1 begins with what rank 0 makes behind the end of the other one.
         refuse({"table": ["F0 D0 F1 D1 O", "F1 F0 D0 D1 O"]}, 1,
                ["stuck in a circle of 2 waits", "rank 0 slot 1 (D0) waits for rank 1", "rank 1 slot 0 (F1) waits for"])
-        refuse({"table": ["F0 D0 X1 D1 O", "F1 F0 D0 D1 O"]}, 2, ["stages.json", "row 0", "X1", "expected F, B, W, D or O"])
+        refuse({"table": ["F0 D0 X1 D1 O", "F1 F0 D0 D1 O"]}, 2,
+               ["stages.json", "row 0", "X1", "expected F, B, W, D or O"])
         refuse("none", 1, ["schedule none: 2 ranks of pp, expected 1", "one_f_one_b"])
 
     def test_masks_of_dropout_take_nothing_and_follow_the_settings(self):
@@ -352,6 +353,28 @@ class CompileAndRun(HeddleTest):
             held = sum(math.prod(last - first for first, last in json.loads(block)) for block in blocks)
             self.assertEqual(held, math.prod(tensor["shape"]), tensor["name"])
             self.assertEqual(len(tensor["ranks"]), 4)
+
+    def test_files_of_a_plan_with_stages_say_who_holds_what(self):
+        self.model = self.write("tied.json", {**LLAMA, "tie_word_embeddings": True})
+        self.plan = self.write("stages.json", {
+            **PLAN, "mesh": [["pp", 2], ["dp", 1], ["cp", 1], ["tp", 2]], "micro_batches": 4,
+            "stages": {"layers": [[""], ["0..1"]], "embedding": [0, 0], "head": [1, 0], "schedule": "one_f_one_b"}})
+        self.compile()
+        holders = {tensor["name"]: [rank["rank"] for rank in tensor["ranks"]]
+                   for tensor in json.loads((self.out / "layout.json").read_text())["tensors"]}
+        self.assertEqual(holders["model.embed_tokens.weight"], [0, 1, 2, 3])  # a copy at either end
+        self.assertEqual(holders["model.norm.weight"], [2, 3])
+        self.assertEqual(holders["model.layers.1.mlp.up_proj.weight"], [2, 3])
+        memory = json.loads((self.out / "memory.json").read_text())["classes"]
+        self.assertEqual([(each["ranks"], each["count"]) for each in memory], [("pp=0", 2), ("pp=1", 2)])
+        self.assertLess(memory[0]["arena_bytes"], memory[1]["arena_bytes"])
+        # Weights that one stage or the other has written are given back to both.
+        data, weights = self.folder / "data.txt", self.folder / "w.safetensors"
+        data.write_text("\x01\x07\x1f" * 99)
+        run = ("run", self.out, "--threads", "--data", data, "--replica-check", 1)
+        self.heddle(*run, "--steps", 2, "--save", weights)
+        self.assertEqual(sorted(read_tensors(weights)), sorted(holders))
+        self.heddle(*run, "--steps", 1, "--weights", weights, "--check")
 
     def test_strict_makes_a_warning_the_answer_no(self):
         self.cluster = self.write("cluster.yaml", {**CLUSTER, "devices_per_node": 8})
