@@ -6,7 +6,6 @@ hold and Missing where it cannot be run as stated. What Heddle refuses raises
 Refused, which the caller judges.
 """
 
-import fnmatch
 import json
 import math
 import pathlib
@@ -14,16 +13,17 @@ import re
 
 import data
 import masks
+import messages
 import tensors
 import translate
-from case import find_config, spelled_alike
+from case import find_config, matching
 from outcome import Failed, Missing, Refused
 
 # What a case calls a quantity, and what a user of Heddle calls it.
 SYNONYMS = {
     "sequences": ["global_batch", "global batch"], "seq_len": ["sequence_length"], "doc_lengths": ["documents"],
     "num_attention_heads": ["n_head"], "hidden_size": ["n_embd"], "intermediate_size": ["n_inner"],
-    "microbatches": ["micro_batches"], "zero": ["zero.stage"]}
+    "microbatches": ["micro_batches"], "zero": ["zero.stage"], "force_cut": ["stages.layers"]}
 ONE_DEVICE = ("single_device", "single_device_same_precision", "single_device_same_seed")
 ONE_BY_ONE = "documents run one by one on one device, label-weighted"
 
@@ -66,17 +66,6 @@ def field(answer, *path):
             raise Failed(f"the answer has no {'.'.join(path)}")
         answer = answer[key]
     return answer
-
-
-def matching(names, pattern):
-    """Names that one of the alternatives of `pattern` is found in; `matrices` are
-    told by the caller."""
-    found = [name for name in names if any(
-        fnmatch.fnmatchcase(spelling, f"*{part}*") for part in pattern.split("|")
-        for spelling in (name, spelled_alike(name)))]
-    if not found:
-        raise Failed(f"no parameter matches {pattern}")
-    return found
 
 
 def selected(case, pattern):
@@ -363,7 +352,8 @@ VALUES = {"loss_close", "loss_value", "grad_close", "param_close", "replicas_bit
 TABLE = {function.__name__: function for function in (
     masks.dropout_masks, loss_close, loss_value, grad_close, param_close, replicas_bitwise_equal, finite, scalar_close,
     scalar_equals, influence, no_hang, param_scaled, params_unchanged, same_result_under, equal_or_reject, reject_at_plan_time, diagnostic,
-    param_count, param_shape, decay_groups, imports_equal)}
+    param_count, param_shape, decay_groups, imports_equal, messages.stage_partition, messages.parameter_copies,
+    messages.p2p_sizes_match, messages.p2p_deadlock_free)}
 
 # Types of the case format that wait for a feature, by that feature's name.
 NOT_YET = {
@@ -372,12 +362,10 @@ NOT_YET = {
     "resume_equals_uninterrupted": "resuming", "samples_seen": "resuming",
     "initial_params_bitwise_equal": "initial weights of a run", "initial_std_close": "initial weights of a run",
     "shards_differ": "initial weights of a run", "import_layout": "an export of what was imported",
-    "stage_partition": "stages", "schedule_valid": "stages", "p2p_sizes_match": "stages",
-    "p2p_deadlock_free": "stages", "in_flight": "stages", "work_per_rank": "context parallelism",
-    "parameter_copies": "stages", "routing_identical": "mixture of experts",
+    "work_per_rank": "context parallelism", "routing_identical": "mixture of experts",
     "params_unchanged_on_step": "loss scaling", "scalar_equal_on_all_ranks": "values by rank in verify's answer",
     "scale_equal_in_group": "fp8", "output_error": "fp8", "fraction_moved": "reduced precision",
-    "ir_no_cast": "reduced precision", "each_gradient_element_reduced_once": "buckets", "happens_before": "buckets",
+    "ir_no_cast": "reduced precision", "each_gradient_element_reduced_once": "a trace of elements", "happens_before": "a trace of events",
     "runs_bitwise_equal": "repeated runs", "no_collective_under_rank_condition": "checkpoints",
     "predicted_collectives_equal_traced": "predictions", "collective_ids_unique": "a program of an op graph",
     "collective_sequence_equal_on_all_ranks": "a program of an op graph",

@@ -1,5 +1,6 @@
 """One case as it is run: its files, and Heddle's answers to them."""
 
+import fnmatch
 import json
 import math
 import pathlib
@@ -11,6 +12,8 @@ import translate
 from outcome import Failed, Missing, Refused
 
 SEED = 20
+CLUSTER = {"name": "this machine", "nodes": 1, "devices_per_node": 8, "device": "host",
+           "links": [{"level": "node", "gbytes_per_s": 5}]}
 
 # Names that cases use for parameters of every family, by what GPT-2 calls them.
 GPT2_SPELLING = {"transformer.wte": "embed_tokens", "transformer.wpe": "embed_positions", "transformer.h.": "layers.",
@@ -21,6 +24,17 @@ def spelled_alike(name):
     for own, common in GPT2_SPELLING.items():
         name = name.replace(own, common)
     return name
+
+
+def matching(names, pattern):
+    """Names that one of the alternatives of `pattern` is found in; `matrices` are
+    told by the caller."""
+    found = [name for name in names if any(
+        fnmatch.fnmatchcase(spelling, f"*{part}*") for part in pattern.split("|")
+        for spelling in (name, spelled_alike(name)))]
+    if not found:
+        raise Failed(f"no parameter matches {pattern}")
+    return found
 
 
 def find_config(reference, folder):
@@ -87,6 +101,37 @@ class Case:
     def explanation(self):
         return self.once("explain", lambda: self.heddle.explain(self.config_file()))
 
+    def explain_plan(self, plan, sequences):
+        """What Heddle says of a plan for steps of that many sequences."""
+        def make():
+            plan_file, train_file = self.plan_files(plan, sequences, self.batch["seq_len"])
+            return self.heddle.explain(self.config_file(), train_file, plan_file)
+        return self.once(["explain", plan, sequences], make)
+
+    def compiled(self, plan, layers=None):
+        """The folder of the plan's program; `layers` changes the model's number of them."""
+        def make():
+            layers_key = "n_layer" if "n_layer" in self.config() else "num_hidden_layers"
+            config = self.config_file({layers_key: layers} if layers else None)
+            files = self.plan_files(plan, self.batch["sequences"], self.batch["seq_len"], layers)
+            cluster = self.write("cluster.yaml", json.dumps(CLUSTER))
+            folder = self.folder / f"{self.files:02}-compiled"
+            self.heddle.compile(config, *files, cluster, folder)
+            return folder
+        return self.once(["compiled", plan, layers], make)
+
+    def layout(self, plan, layers=None):
+        """layout.json: which rank holds which part of what."""
+        return json.loads((self.compiled(plan, layers) / "layout.json").read_text())
+
+    def record(self, plan):
+        """The program's recording, which checks that messages and collectives of its ranks agree."""
+        folder = self.compiled(plan)
+        try:
+            return self.once(["record", plan], lambda: self.heddle.answer(["run", folder, "--dry"]))
+        except Refused as reason:
+            raise Failed(f"the recording of the program is refused: {reason}") from None
+
     def shapes(self):
         """Shape in the checkpoint by name, of every parameter."""
         return {entry["name"]: entry.get("file_shape", entry["shape"]) for entry in self.explanation()["tensors"]}
@@ -99,6 +144,16 @@ class Case:
     def make_batch(self, steps=None):
         return self.once(["batch", steps], lambda: data.make_batch(
             self.batch, self.config()["vocab_size"], steps or self.steps(), SEED))
+
+    def plan_files(self, plan, sequences, length, layers=None):
+        """plan.json and train.yaml for steps of that many sequences of that length."""
+        parameters = self.explanation()["parameters"]
+        made = translate.plan_of(plan, layers or self.layers(), sequences, parameters)
+        if "microbatch_sizes" in plan:  # a short step of full micro-batches
+            sequences = made["micro_batch"] * made["micro_batches"] * plan["dp"]
+        train = translate.train_of(self.train, sequences, length)
+        return (self.write("plan.json", json.dumps(made, indent=1)),
+                self.write("train.yaml", json.dumps(train, indent=1)))  # JSON is YAML
 
     def weights(self, given=None):
         """The weights; `given` ({name: number}) sets whole tensors."""
@@ -125,9 +180,7 @@ class Case:
     def new_answer(self, plan, steps, batch, given):
         rows = batch or self.make_batch(steps)
         sequences = len(rows["tokens"]) if batch else max(data.step_sizes(self.batch, steps))
-        plan_file = self.write("plan.json", json.dumps(translate.plan_of(plan, self.layers(), sequences), indent=1))
-        train = translate.train_of(self.train, sequences, len(rows["tokens"][0]))
-        train_file = self.write("train.yaml", json.dumps(train, indent=1))  # JSON is YAML
+        plan_file, train_file = self.plan_files(plan, sequences, len(rows["tokens"][0]))
         batch_file = self.write("batch.safetensors", "")
         tensors.write(batch_file, data.as_tensors(rows))
         dump = self.folder / f"{self.files:02}-dump"

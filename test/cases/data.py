@@ -1,5 +1,6 @@
 """Batches and weights of a case, from a seed."""
 
+import itertools
 import random
 import re
 
@@ -10,7 +11,8 @@ MATRIX_STD = 0.15  # logits and attention far from uniform, or many faults hardl
 BIAS_STD = 0.02
 NORM_STD = 0.1
 IN_NUMBERS = {"counted_labels", "counted_labels_tail", "doc_lengths", "seq_lens", "padding_tail", "sequences_per_step"}
-PLAIN_WORDS = ("all tokens counted", "not used")
+CYCLE = "token ids cycle through the whole vocabulary"
+PLAIN_WORDS = ("all tokens counted", "not used", CYCLE)
 
 
 def per_sequence(value, row):
@@ -60,12 +62,13 @@ def make_batch(batch, vocabulary, steps, seed):
     if not IN_NUMBERS & batch.keys() and not batch.get("token_mask", PLAIN_WORDS[0]).startswith(PLAIN_WORDS):
         raise Missing(f"batch given in words only: {batch['token_mask']}")
     length, rng = batch["seq_len"], random.Random(seed)
+    cycle = itertools.cycle(range(vocabulary)) if batch.get("token_mask") == CYCLE else None
     made = {"tokens": [], "labels": []}
     if "doc_lengths" in batch:
         made.update(documents=[], positions=[])
     for size in step_sizes(batch, steps):
         for row in range(size):
-            tokens = [rng.randrange(vocabulary) for _ in range(length)]
+            tokens = [next(cycle) if cycle else rng.randrange(vocabulary) for _ in range(length)]
             documents = None
             if "doc_lengths" in batch:
                 documents, positions = document_row(batch["doc_lengths"][row], length)

@@ -59,8 +59,16 @@ class Heddle:
         except ValueError:
             raise Failed(f"not one JSON object on stdout: {stdout[:200]!r}") from None
 
-    def explain(self, config, train=None):
-        return self.answer(["explain", config, *(["--train", train] if train else [])])
+    def explain(self, config, train=None, plan=None):
+        options = [*(["--train", train] if train else []), *(["--plan", plan] if plan else [])]
+        return self.answer(["explain", config, *options])
+
+    def compile(self, config, plan, train, cluster, folder):
+        """Leaves the program in `folder`."""
+        code, _, stderr = self.run([self.program, "compile", config, "--plan", plan, "--train", train,
+                                    "--cluster", cluster, "-o", folder])
+        if code != 0:
+            raise Refused(stderr.strip())
 
     def verify(self, config, plan, train, batch=None, weights=None, dump=None, timeout=None):
         arguments = ["verify", config, "--plan", plan, "--train", train]

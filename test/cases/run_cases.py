@@ -88,6 +88,7 @@ def run_case(case):
         return "SKIP", f"needs {needs}{held}"
     text = f"{len(by_result['holds'])} of {len(judged)} assertions hold"
     notes = [entry for entry in by_result["holds"] if ": " in entry]
+    notes += [note for key, note in translate.GIVEN.items() if key in case.plan]
     text += f" ({'; '.join(notes)})" if notes else ""
     if by_result["missing"]:
         text += f"; not checked: {'; '.join(by_result['missing'])}"

@@ -176,8 +176,9 @@ class Assertions(unittest.TestCase):
         self.skips(case(hang, {"type": "checkpoint_roundtrip"}), "needs checkpoints (no_hang holds)")
         self.passes(case(hang))
         self.fails(case({"type": "loss_close", "ref": "single_device"}, {"type": "scalar_close"}), "", "cannot be read")
-        self.skips(case(LOSS, plan={"pp": 2, "schedule": "1f1b"}), "pp 2, pipeline schedules (schedule 1f1b)")
-        self.skips(case(LOSS, plan={"bucket_numel": 7}), "plan key bucket_numel")
+        self.skips(case(LOSS, plan={"pp": 2, "schedule": "chimera"}), "schedule chimera")
+        self.skips(case(LOSS, plan={"streams": 2}), "plan key streams")
+        self.skips(case(LOSS, plan={"bucket_numel": "some"}), "bucket_numel some")
         self.skips(case(LOSS, plan={"dp": "auto"}), "heddle plan")
         self.skips(case(LOSS, model={"model_type": "bloom"}), "family bloom")
         self.skips(case(LOSS, model={"share_mlp": True}), "share_mlp")
@@ -298,6 +299,14 @@ class Translation(unittest.TestCase):
         self.assertEqual(plan["mesh"], [["pp", 1], ["dp", 2], ["cp", 1], ["tp", 2]])
         self.assertEqual((plan["micro_batch"], plan["micro_batches"]), (2, 2))
         self.assertEqual(plan["stages"]["layers"], [["0..2"]])
+        self.assertEqual((plan["zero"], plan.get("buckets")), ({"stage": 0}, None))
+
+    def test_buckets(self):
+        def bytes_of(numel):
+            plan = translate.plan_of({**PLAN, "zero": 2, "bucket_numel": numel}, 1, 2, parameters=100)
+            return plan["buckets"]["gradient_bytes"]
+
+        self.assertEqual(list(map(bytes_of, (7, "total", "total+1"))), [28, 400, 404])
 
     def test_zero_gradients(self):
         self.assertEqual(translate.train_of(ADAMW, 1, 16)["optimizer"],

@@ -6,19 +6,23 @@ function raises Missing with the feature's name where a case needs one of them.
 
 import math
 
+import stages
 from outcome import Missing
 
 # Widened by whoever adds the feature.
 FAMILIES = {"llama", "mistral", "qwen2", "qwen3", "gpt2"}
-AXES = {"dp", "tp"}
+AXES = {"dp", "tp", "pp"}
 PRECISIONS = {"fp32": "fp32"}
 MISSING_PLAN_VALUES = {
-    "vpp": (1, "interleaved stages"),
-    "zero": (0, "ZeRO"),
-    "schedule": ("none", "pipeline schedules"),
     "recompute": ("none", "recompute"),
 }
-PLAN_KEYS = {"dp", "tp", "pp", "cp", "ep", "microbatches", "precision", "sp", *MISSING_PLAN_VALUES}
+# What Heddle does in any case, so that no key of a plan says it.
+GIVEN = {"labels_on": "labels_on is not chosen: every rank reads the labels that it needs"}
+PLAN_KEYS = {"dp", "tp", "pp", "cp", "ep", "microbatches", "microbatch_sizes", "precision", "sp", "zero", "bucket_numel",
+             *stages.KEYS, *GIVEN, *MISSING_PLAN_VALUES}
+WHOLE_MODEL = {"whole model": 0, "total": 0, "total+1": 1}  # bucket_numel in words: elements beyond all parameters
+ELEMENT_BYTES = 4
+OVERLAP_BYTES = 2 ** 30  # more than the small models of cases can use
 OPTIMIZER_KEYS = {"lr": "lr", "betas": "betas", "eps": "eps", "weight_decay": "weight_decay", "clip": "clip_norm"}
 TRAIN_KEYS = {"optimizer", "steps", "seed", "gradients", *OPTIMIZER_KEYS}
 
@@ -109,29 +113,53 @@ def require_plan(plan):
                 needs.append(f"precision {value}")
         elif key not in PLAN_KEYS:
             needs.append(f"plan key {key}")
+    needs += stages.needs_of(plan)
     if needs:
         raise Missing(", ".join(dict.fromkeys(needs)))
 
 
-def plan_of(plan, layers, sequences):
-    """plan.json, for steps of `sequences` sequences. Where they do not divide, the
-    next larger micro-batch: refusing that is Heddle's part."""
+def plan_of(plan, layers, sequences, parameters=0):
+    """plan.json, for steps of `sequences` sequences and a model of so many parameters.
+    Where sequences do not divide, the next larger micro-batch: refusing that is
+    Heddle's part."""
     require_plan(plan)
+    micro_batches = plan["microbatches"] * plan.get("accumulation_rounds", 1)
+    micro_batch = math.ceil(sequences / (plan["dp"] * micro_batches))
+    require_sizes(plan, micro_batch, sequences)
     return {
         "version": 1,
         "mesh": [["pp", plan.get("pp", 1)], ["dp", plan["dp"]], ["cp", plan.get("cp", 1)], ["tp", plan["tp"]]],
-        "micro_batch": math.ceil(sequences / (plan["dp"] * plan["microbatches"])),
-        "micro_batches": plan["microbatches"],
-        "stages": {"layers": [["0" if layers == 1 else f"0..{layers - 1}"]], "embedding": [0, 0], "head": [0, 0],
-                   "schedule": {"kind": "none"}},
+        "micro_batch": micro_batch,
+        "micro_batches": micro_batches,
+        "stages": stages.stages_of(plan, layers),
         "tensor": "megatron",
         "sequence_parallel": plan.get("sp", False),
         "precision": {"recipe": PRECISIONS[plan.get("precision", "fp32")]},
+        "zero": {"stage": plan.get("zero", 0)},
+        **buckets_of(plan, parameters),
     }
 
 
-def single_device_plan(sequences, layers):
-    return plan_of({"dp": 1, "tp": 1, "microbatches": 1}, layers, sequences)
+def buckets_of(plan, parameters):
+    """Buckets of that many elements, reduced beside backward."""
+    if "bucket_numel" not in plan:
+        return {}
+    numel = plan["bucket_numel"]
+    if isinstance(numel, str):
+        if numel not in WHOLE_MODEL:
+            raise Missing(f"bucket_numel {numel}")
+        numel = parameters + WHOLE_MODEL[numel]
+    return {"buckets": {"gradient_bytes": ELEMENT_BYTES * numel}, "overlap": {"memory_bytes": OVERLAP_BYTES}}
+
+
+def require_sizes(plan, micro_batch, sequences):
+    """Micro-batches of unequal size: full ones, then what is left."""
+    sizes = plan.get("microbatch_sizes", [])
+    left = sequences
+    for size in sizes:
+        if size != min(micro_batch, left) or plan["dp"] != 1:
+            raise Missing(f"microbatch_sizes {sizes}")
+        left -= size
 
 
 def train_of(train, batch_sequences, length):

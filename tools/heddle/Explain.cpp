@@ -23,7 +23,8 @@ using namespace heddle::tool;
 using json = nlohmann::ordered_json;
 
 static cl::SubCommand
-    explain("explain", "tensors of a model; layouts and memory of a plan");
+    explain("explain",
+            "tensors of a model; layouts, stages and memory of a plan");
 static cl::opt<std::string> modelPath(cl::Positional, cl::Required,
                                       cl::desc("MODEL"), cl::sub(explain));
 static cl::opt<std::string> clusterPath("cluster", cl::value_desc("file"),

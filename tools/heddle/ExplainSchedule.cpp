@@ -1,6 +1,7 @@
 #include "tools/heddle/ExplainSchedule.h"
 
 #include "heddle/Cost/StageTimes.h"
+#include "heddle/Schedule/Events.h"
 #include "heddle/Schedule/Generate.h"
 #include "heddle/Schedule/SavedSets.h"
 #include "heddle/Schedule/Timeline.h"
@@ -55,8 +56,31 @@ static json timingJson(const ScheduleTiming &timing) {
           {"places", ranks}};
 }
 
+/// Per rank what it does in order: slots, sends and receives; transfers that
+/// are launched as one group are one entry.
+static json eventsJson(const ScheduleTable &table) {
+  const ScheduleEvents events = deriveEvents(table);
+  json ranks = json::array();
+  for (std::size_t rank = 0; rank < events.rows.size(); ++rank) {
+    std::vector<std::string> entries;
+    std::int32_t batch = -1;
+    for (const ScheduleEvent &event : events.rows[rank]) {
+      std::string text =
+          eventText(table, static_cast<std::int64_t>(rank), event);
+      if (event.batch >= 0 && event.batch == batch)
+        entries.back() += " + " + text;
+      else
+        entries.push_back(std::move(text));
+      batch = event.batch;
+    }
+    ranks.push_back(std::move(entries));
+  }
+  return ranks;
+}
+
 json tool::scheduleJson(const ScheduleFacts &facts) {
   return {{"rows", writeRows(facts.table)},
+          {"events", eventsJson(facts.table)},
           {"in_flight", facts.inFlight},
           {"equal", timingJson(facts.equal)},
           {"by_flops", facts.byFlops ? timingJson(*facts.byFlops) : json()},

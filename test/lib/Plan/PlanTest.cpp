@@ -44,8 +44,8 @@ std::string mesh(std::int64_t pp, std::int64_t dp, std::int64_t cp,
 
 TEST(PlanText, ExamplesAreCanonical) {
   for (const char *name :
-       {"llama-10m-dp2-tp4.json", "llama-3.1-405b-16384.json",
-        "llama-3.1-405b-tp8-dp1024.json"}) {
+       {"llama-10m-dp2-tp4.json", "llama-10m-pp2-dp2-tp2.json",
+        "llama-3.1-405b-16384.json", "llama-3.1-405b-tp8-dp1024.json"}) {
     Result<Plan> plan = readPlan(std::filesystem::path(examplePath(name)));
     ASSERT_TRUE(plan) << plan.message();
     Result<std::string> text = readFile(examplePath(name));
