@@ -12,6 +12,7 @@ import pathlib
 import re
 
 import data
+import initial
 import masks
 import messages
 import tensors
@@ -353,15 +354,14 @@ TABLE = {function.__name__: function for function in (
     masks.dropout_masks, loss_close, loss_value, grad_close, param_close, replicas_bitwise_equal, finite, scalar_close,
     scalar_equals, influence, no_hang, param_scaled, params_unchanged, same_result_under, equal_or_reject, reject_at_plan_time, diagnostic,
     param_count, param_shape, decay_groups, imports_equal, messages.stage_partition, messages.parameter_copies,
-    messages.p2p_sizes_match, messages.p2p_deadlock_free)}
+    messages.p2p_sizes_match, messages.p2p_deadlock_free, initial.initial_params_bitwise_equal, initial.shards_differ)}
 
 # Types of the case format that wait for a feature, by that feature's name.
 NOT_YET = {
     "checkpoint_roundtrip": "checkpoints", "load_fails_if": "checkpoints", "export_shape": "checkpoints",
     "export_contains": "checkpoints", "state_bitwise_equal": "checkpoints", "resume_with_plan": "resuming",
     "resume_equals_uninterrupted": "resuming", "samples_seen": "resuming",
-    "initial_params_bitwise_equal": "initial weights of a run", "initial_std_close": "initial weights of a run",
-    "shards_differ": "initial weights of a run", "import_layout": "an export of what was imported",
+    "initial_std_close": "initial weights of a run", "import_layout": "an export of what was imported",
     "work_per_rank": "context parallelism", "routing_identical": "mixture of experts",
     "params_unchanged_on_step": "loss scaling", "scalar_equal_on_all_ranks": "values by rank in verify's answer",
     "scale_equal_in_group": "fp8", "output_error": "fp8", "fraction_moved": "reduced precision",

@@ -132,6 +132,16 @@ class Case:
         except Refused as reason:
             raise Failed(f"the recording of the program is refused: {reason}") from None
 
+    def initial(self, plan):
+        """{name: (shape, values)} with which a run of the plan begins."""
+        def make():
+            folder = self.compiled(plan)
+            batch_file, saved = self.write("data.safetensors", ""), self.folder / f"{folder.name}.safetensors"
+            tensors.write(batch_file, data.as_tensors(self.make_batch(1)))
+            self.heddle.train(folder, batch_file, saved)
+            return tensors.read(saved)
+        return self.once(["initial", plan], make)
+
     def shapes(self):
         """Shape in the checkpoint by name, of every parameter."""
         return {entry["name"]: entry.get("file_shape", entry["shape"]) for entry in self.explanation()["tensors"]}

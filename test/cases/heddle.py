@@ -70,6 +70,13 @@ class Heddle:
         if code != 0:
             raise Refused(stderr.strip())
 
+    def train(self, folder, data, saved):
+        """One step of a compiled folder; leaves the parameters behind it in `saved`."""
+        code, _, stderr = self.run([self.program, "run", folder, "--data", data, "--steps", 1, "--threads",
+                                    "--save", saved])
+        if code != 0:
+            raise Failed(f"the run ended with exit code {code}: {stderr.strip()[-300:]}")
+
     def verify(self, config, plan, train, batch=None, weights=None, dump=None, timeout=None):
         arguments = ["verify", config, "--plan", plan, "--train", train]
         for option, value in (("--batch", batch), ("--weights", weights), ("--dump", dump)):

@@ -2,6 +2,7 @@
 """Tests of the case runner against a stand-in for `heddle` that answers rightly or
 with one fault: what is right must pass, and each fault must fail."""
 
+import array
 import json
 import os
 import pathlib
@@ -15,12 +16,13 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 import data  # noqa: E402
 import graphtext  # noqa: E402
+import initial  # noqa: E402
 import run_cases  # noqa: E402
 import tensors  # noqa: E402
 import translate  # noqa: E402
 from case import Case  # noqa: E402
 from heddle import Heddle  # noqa: E402
-from outcome import Missing  # noqa: E402
+from outcome import Failed, Missing  # noqa: E402
 
 FAKE = HERE / "fake_heddle.py"
 MODEL = {
@@ -272,6 +274,31 @@ class CommandLine(unittest.TestCase):
                                "CPA-01", "--only", "FP8-01"], capture_output=True, text=True, check=False)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertNotIn("is not known", done.stdout)
+
+
+class Initial(unittest.TestCase):
+    """Weights that runs begin with: a stub says what they are."""
+
+    def stub(self, values, extents=((0, 1), (1, 2))):
+        ranks = [{"rank": rank, "extents": [list(rows), [0, 2]]} for rank, rows in enumerate(extents)]
+        entry = {"name": "q_proj", "kind": "parameter", "shape": [2, 2], "ranks": ranks}
+        return unittest.mock.Mock(
+            layout=lambda plan: {"tensors": [entry]},
+            initial=lambda plan: {"q_proj": ([2, 2], array.array("f", values if plan == "a" else [1, 2, 3, 4]))})
+
+    def test_equal_under_plans(self):
+        given = {"plans": ["a", "b"]}
+        initial.initial_params_bitwise_equal(self.stub([1, 2, 3, 4]), given, "a")
+        with self.assertRaisesRegex(Failed, "q_proj begins otherwise under b"):
+            initial.initial_params_bitwise_equal(self.stub([1, 2, 3, 5]), given, "a")
+
+    def test_shards(self):
+        given = {"params": "q_proj"}
+        initial.shards_differ(self.stub([1, 2, 1, 3]), given, "a")
+        with self.assertRaisesRegex(Failed, "two shards of q_proj are copies"):
+            initial.shards_differ(self.stub([1, 2, 1, 2]), given, "a")
+        with self.assertRaisesRegex(Failed, "not split"):
+            initial.shards_differ(self.stub([1, 2, 1, 3], [(0, 2), (0, 2)]), given, "a")
 
 
 class Translation(unittest.TestCase):

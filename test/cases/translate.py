@@ -163,8 +163,11 @@ def require_sizes(plan, micro_batch, sequences):
 
 
 def train_of(train, batch_sequences, length):
-    """train.yaml; without a `train` in the case SGD with 0.1, as `heddle verify`."""
+    """train.yaml; without a `train` in the case SGD with 0.1, as `heddle verify`. A
+    `train` without an optimizer is about what a run begins with: no weight moves."""
     train = train or {"optimizer": "sgd", "lr": 0.1, "steps": 1}
+    if "optimizer" not in train:
+        train = {**train, "optimizer": "sgd", "lr": 1e-30}
     unknown = sorted(train.keys() - TRAIN_KEYS)
     if unknown:
         raise Missing("train keys " + ", ".join(unknown))
