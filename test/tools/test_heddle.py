@@ -195,6 +195,16 @@ class Explain(HeddleTest):
             with self.subTest(match=match):
                 self.refuse("explain", self.model, "--plan", plan, "--train", self.train, words=words, code=1)
 
+    def test_in_what_order_ranks_send_and_receive(self):
+        plan = self.write("stages.json", {
+            **PLAN, "mesh": [["pp", 2], ["dp", 1], ["cp", 1], ["tp", 1]], "micro_batches": 3,
+            "stages": {"layers": [["0"], ["1"]], "embedding": [0, 0], "head": [1, 0], "schedule": "one_f_one_b"}})
+        self.train = self.write("three.yaml", {**TRAIN, "global_batch": 3})
+        answer = json.loads(self.heddle("explain", self.model, "--plan", plan, "--train", self.train, "--json").stdout)
+        self.assertEqual([", ".join(row) for row in answer["schedule"]["events"]], [
+            "F0, s:F0>1, F1, s:F1>1, r:D0<1, D0, F2, s:F2>1 + r:D1<1, D1, r:D2<1, D2, O",
+            "r:F0<0, F0, r:F1<0, D0, s:D0>0, F1, D1, r:F2<0 + s:D1>0, F2, D2, s:D2>0, O"])
+
 
 class Usage(HeddleTest):
     def test_bad_usage_is_refused_with_a_message(self):
@@ -216,16 +226,6 @@ class Usage(HeddleTest):
         self.plan = self.write("plan.json", {**PLAN, "micro_batches": 3})
         self.refuse("compile", self.model, "--cluster", self.cluster, "--train", self.train, "--plan", self.plan,
                     "-o", self.out, words=["global_batch", "micro_batches"], code=1)
-
-    def test_explain_says_in_what_order_ranks_send_and_receive(self):
-        plan = self.write("stages.json", {
-            **PLAN, "mesh": [["pp", 2], ["dp", 1], ["cp", 1], ["tp", 1]], "micro_batches": 3,
-            "stages": {"layers": [["0"], ["1"]], "embedding": [0, 0], "head": [1, 0], "schedule": "one_f_one_b"}})
-        self.train = self.write("three.yaml", {**TRAIN, "global_batch": 3})
-        answer = json.loads(self.heddle("explain", self.model, "--plan", plan, "--train", self.train, "--json").stdout)
-        self.assertEqual([", ".join(row) for row in answer["schedule"]["events"]], [
-            "F0, s:F0>1, F1, s:F1>1, r:D0<1, D0, F2, s:F2>1 + r:D1<1, D1, r:D2<1, D2, O",
-            "r:F0<0, F0, r:F1<0, D0, s:D0>0, F1, D1, r:F2<0 + s:D1>0, F2, D2, s:D2>0, O"])
 
     def test_tables_of_stages_that_cannot_run(self):
         stages = {"layers": [["0"], ["1"]], "embedding": [0, 0], "head": [1, 0]}
