@@ -163,6 +163,8 @@ LogicalResult RunOp::verifySymbolUses(SymbolTableCollection &symbols) {
 }
 
 LogicalResult WhereOp::verifyRegions() {
+  if (getPart() == Part::Last && !(*this)->getParentOfType<RunOp>()) // C2
+    return emitOpError() << "asks for a chunk's last slot, but is in no run";
   if (getOtherwise().empty() && getNumResults() > 0)
     return emitOpError() << "has results, but nothing where it is otherwise";
   for (Region *region : getRegions()) {

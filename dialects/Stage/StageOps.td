@@ -92,7 +92,8 @@ def Stage_WhereOp : Stage_Op<"where", [RecursiveMemoryEffects]> {
     in a region of `run`: in the last slot that runs this region for the chunk.
 
     Constraints: (C1) both regions end in a yield of the types of the results,
-    and of nothing else; with results, there is a second one.
+    and of nothing else; with results, there is a second one; (C2) `last` stands
+    in a region of `run`.
 
     ```mlir
     %x = stage.where embedding at %chunk -> (tensor<4x8xf32>) {

@@ -46,7 +46,8 @@ using Blocks = std::vector<std::vector<float>>;
 uint64_t seedOf(int64_t layer) { return random::dropoutSeed(1, 1, layer); }
 
 /// Of token `i` of the step. Ranks and micro-batches have different numbers of
-/// labels that count.
+/// labels that count, and sequences of two documents that differ in where the
+/// second one begins.
 int64_t valueAt(const std::string &name, int64_t i,
                 const runtime::Tables &tables) {
   const int64_t token = i * 7 % tables.vocabularySize;
@@ -54,8 +55,12 @@ int64_t valueAt(const std::string &name, int64_t i,
     return token;
   if (name == "labels")
     return i < 4 || i % 5 == 1 ? -100 : (token + 7) % tables.vocabularySize;
+  const int64_t place = i % tables.sequenceLength,
+                second = 2 + i / tables.sequenceLength % 3;
   if (name == "positions")
-    return i % tables.sequenceLength;
+    return place < second ? place : place - second;
+  if (name == "documents")
+    return place >= second;
   return name == "token_numbers" ? i : 0;
 }
 

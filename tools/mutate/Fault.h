@@ -52,6 +52,11 @@ std::vector<Fault> findDropoutFaults(mlir::ModuleOp module);
 /// After Lowering: slots of what is gathered ahead, groups, runs.
 std::vector<Fault> findSlotFaults(mlir::ModuleOp module);
 
+/// After Lowering: tables of slots, messages between stages. With `placed`,
+/// after Memory: what lies elsewhere on each stage too. None where there are no
+/// stages.
+std::vector<Fault> findStageProgramFaults(mlir::ModuleOp module, bool placed);
+
 /// After Lowering: queued collectives, products, events. With `placed`, after
 /// Memory: places in arenas too.
 std::vector<Fault> findProgramFaults(mlir::ModuleOp module, bool placed);

@@ -148,11 +148,38 @@ private:
         .wasInterrupted();
   }
 
+  /// Offsets of a buffer on all stages.
+  static SmallVector<int64_t *> offsets(MutableArrayRef<int64_t> byStage,
+                                        size_t width) {
+    SmallVector<int64_t *> all;
+    for (size_t i = 0; i < byStage.size(); i += width)
+      all.push_back(&byStage[i]);
+    return all;
+  }
+
+  static bool canShift(rt::BufferOp buffer, int64_t bytes) {
+    SmallVector<int64_t> rows(
+        buffer.getByStage().value_or(ArrayRef<int64_t>()));
+    return buffer.getOffset() + bytes >= 0 &&
+           llvm::all_of(
+               offsets(rows, 1 + buffer.getStrides().size()),
+               [&](const int64_t *offset) { return *offset + bytes >= 0; });
+  }
+
+  static void shift(rt::BufferOp buffer, int64_t bytes) {
+    buffer.setOffset(buffer.getOffset() + bytes);
+    if (!buffer.getByStage())
+      return;
+    SmallVector<int64_t> rows(*buffer.getByStage());
+    for (int64_t *offset : offsets(rows, 1 + buffer.getStrides().size()))
+      *offset += bytes;
+    buffer.setByStage(rows);
+  }
+
   void findPlace(ArrayRef<rt::BufferOp> buffers, size_t i) {
     rt::BufferOp buffer = buffers[i];
     add(
-        "shift an offset", buffer, "",
-        [buffer]() mutable { buffer.setOffset(buffer.getOffset() + 64); },
+        "shift an offset", buffer, "", [buffer] { shift(buffer, 64); },
         /*proven=*/true);
     // Onto the next object of another name: as if its lifetime had ended.
     for (size_t k = 1; k < buffers.size(); ++k) {
@@ -160,21 +187,20 @@ private:
       if (other.getName() == buffer.getName() ||
           other.getArena() != buffer.getArena())
         continue;
-      int64_t shift = int64_t(other.getOffset()) - int64_t(buffer.getOffset());
+      int64_t bytes = int64_t(other.getOffset()) - int64_t(buffer.getOffset());
       SmallVector<rt::BufferOp> all;
       for (rt::BufferOp each : buffers)
         if (each.getName() == buffer.getName())
           all.push_back(each);
-      bool inside = llvm::all_of(all, [&](rt::BufferOp each) {
-        return int64_t(each.getOffset()) + shift >= 0;
-      });
-      if (shift == 0 || !inside)
+      bool inside = llvm::all_of(
+          all, [&](rt::BufferOp each) { return canShift(each, bytes); });
+      if (bytes == 0 || !inside)
         continue;
       add(
           "shorten a lifetime", buffer, "",
-          [all, shift]() mutable {
+          [all, bytes] {
             for (rt::BufferOp each : all)
-              each.setOffset(each.getOffset() + shift);
+              shift(each, bytes);
           },
           /*proven=*/true, " onto '" + other.getName().str() + "'");
       return;

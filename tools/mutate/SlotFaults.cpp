@@ -162,6 +162,34 @@ private:
     });
   }
 
+  /// Whether only the first place over the stages' axis comes to an op: it, or
+  /// what calls its function, is in a case of a part that no other place has.
+  bool runsAtFirst(Operation *op) {
+    for (Operation *outer = op; outer != program; outer = outer->getParentOp())
+      if (auto choice = dyn_cast<rt::SwitchOp>(outer->getParentOp()))
+        if (auto lookup = choice.getSelector().getDefiningOp<rt::LookupOp>()) {
+          unsigned number = outer->getParentRegion()->getRegionNumber();
+          auto numbers = program.lookupSymbol<rt::NumbersOp>(lookup.getTable());
+          bool first = choice.getValues()[number] == 1 &&
+                       lookup.getTable().contains("has_");
+          for (int64_t row = 1; first && row < numbers.getNumRows(); ++row)
+            first = llvm::all_of(numbers.getRow(row),
+                                 [](int64_t value) { return value == 0; });
+          if (first)
+            return true;
+        }
+    bool all = true;
+    StringRef function = op->getParentOfType<rt::FuncOp>().getSymName();
+    bool any = false;
+    program.walk([&](rt::CallOp call) {
+      if (call.getCallee() == function) {
+        any = true;
+        all &= runsAtFirst(call);
+      }
+    });
+    return any && all;
+  }
+
   void findPlace(rt::RankIndexOp place) {
     bool unused = place.getResult().use_empty(), ofZero = placesZero(place),
          shifts = llvm::all_of(place.getResult().getUsers(), [](Operation *op) {
@@ -173,15 +201,19 @@ private:
         continue;
       bool same = program.getGroupSize(place.getAxes()) == 1 &&
                   program.getGroupSize(other) == 1;
+      bool atFirst = program.getStages() == axis.getName() &&
+                     program.getGroupSize(place.getAxes()) == 1 &&
+                     runsAtFirst(place);
       add(
           "stand in another group", place,
           [place, other]() mutable { place.setAxesAttr(other); }, false,
           " in place of " + axis.getName().str(),
-          unused   ? "nothing reads the value"
-          : same   ? "both groups have one rank"
-          : ofZero ? kZero
-          : shifts ? kShift
-                   : "");
+          unused    ? "nothing reads the value"
+          : same    ? "both groups have one rank"
+          : atFirst ? "only the first stage's place asks"
+          : ofZero  ? kZero
+          : shifts  ? kShift
+                    : "");
     }
     bool asksForFirst =
         llvm::all_of(place.getResult().getUsers(), isMakePartial);

@@ -199,6 +199,8 @@ private:
   }
 
   void findIn(WhereOp op) {
+    if (op.getPart() == Part::Last)
+      return findLast(op);
     bool byChunk = static_cast<bool>(op.getChunk());
     std::vector<bool> own = have(op.getPart(), byChunk);
     for (Part part : kParts) {
@@ -232,6 +234,25 @@ private:
             op.getOtherwise().takeBody(kept);
           },
           wordsOf(op));
+  }
+
+  /// What is reduced in the last slot of a chunk, in each or in none.
+  void findLast(WhereOp op) {
+    bool alone = stages.schedule.microBatches == 1;
+    op->walk([&](Operation *inner) {
+      auto axes = inner->getAttrOfType<ArrayAttr>("axes");
+      auto mesh = inner->getAttrOfType<dist::MeshAttr>("mesh");
+      alone |= axes && mesh && mesh.getGroupSize(axes) == 1;
+    });
+    add("reduce in every slot", op,
+        alone ? "there is one slot, or a group of one rank" : "",
+        [op]() mutable {
+          while (&op.getBody().front().front() !=
+                 WhereOp::getYield(op.getBody()))
+            op.getBody().front().front().moveBefore(op);
+          op.erase();
+        });
+    add("reduce in no slot", op, "", [op]() mutable { op.erase(); });
   }
 
   /// Whether a parameter of both ends is added to a sum over all places at one
@@ -341,9 +362,17 @@ private:
           std::tuple(micro, chunk, "take the chunk for the micro-batch")})
       for (OpOperand &use : from.getUses())
         add(
-            kind, op, alike ? "there is one chunk and one micro-batch" : "",
+            kind, op,
+            alike           ? "there is one chunk and one micro-batch"
+            : asksLast(use) ? "the slot that runs says which chunk it is"
+                            : "",
             [&use, to] { use.set(to); },
             " " + name + ": " + describe(use.getOwner()));
+  }
+
+  static bool asksLast(OpOperand &use) {
+    auto where = dyn_cast<WhereOp>(use.getOwner());
+    return where && where.getPart() == Part::Last;
   }
 
   void findYield(RunOp op, Region &region, const std::string &name) {

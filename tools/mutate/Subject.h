@@ -20,7 +20,6 @@ public:
   static unsigned count();
   static const char *nameOf(unsigned index);
 
-  bool has(Phase phase) const { return modules.contains(phase); }
   /// A copy of the module after `phase`, Sharding to Memory.
   mlir::OwningOpRef<mlir::ModuleOp> copyAfter(Phase phase) const;
   mlir::ModuleOp reference() const { return oneDevice.get(); }

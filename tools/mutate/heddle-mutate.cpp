@@ -1,9 +1,10 @@
 //===- heddle-mutate.cpp - Plants faults and says which check finds them --===//
 //
 //   heddle-mutate [--seed N] [--count N] [--subject TEXT] [--phase TEXT]
-//   [--verbose]
+//   [--kind TEXT] [--verbose]
 //
-// Of the subjects and phases only those whose names contain TEXT.
+// Of the subjects, phases and kinds of faults only those whose names contain
+// TEXT.
 //
 // Exit code 0: each mutant was caught or shown equivalent; 1: one was not; 2: a
 // wrong argument.
@@ -32,7 +33,7 @@ struct Options {
   uint64_t seed = 1;
   unsigned count = 100;
   bool verbose = false;
-  std::string subject, phase;
+  std::string subject, phase, kind;
 };
 
 bool parse(int argc, char **argv, Options &options) {
@@ -50,6 +51,8 @@ bool parse(int argc, char **argv, Options &options) {
       options.subject = argv[++i];
     else if (word == "--phase" && i + 1 < argc)
       options.phase = argv[++i];
+    else if (word == "--kind" && i + 1 < argc)
+      options.kind = argv[++i];
     else
       return false;
   }
@@ -76,10 +79,12 @@ std::vector<Fault> findFaults(Phase phase, ModuleOp module) {
   case Phase::Stages:
     return join(findCollectiveFaults(module), findStageFaults(module));
   case Phase::Overlap:
-    return join(findCollectiveFaults(module), findBucketFaults(module));
+    return join(join(findCollectiveFaults(module), findStageFaults(module)),
+                findBucketFaults(module));
   default:
-    return join(findProgramFaults(module, phase == Phase::Memory),
-                findSlotFaults(module));
+    return join(join(findProgramFaults(module, phase == Phase::Memory),
+                     findSlotFaults(module)),
+                findStageProgramFaults(module, phase == Phase::Memory));
   }
 }
 
@@ -132,13 +137,14 @@ private:
     if (!where)
       return false;
     Phase phase = pick(phases);
-    if (!where->has(phase))
-      return true;
     OwningOpRef<ModuleOp> mutant = where->copyAfter(phase);
     std::vector<Fault> faults = findFaults(phase, *mutant);
     std::set<std::string> names;
     for (const Fault &fault : faults)
-      names.insert(fault.kind);
+      if (StringRef(fault.kind).contains(options.kind))
+        names.insert(fault.kind);
+    if (names.empty())
+      return true; // this module has no fault of these kinds
     std::vector<std::string> kinds(names.begin(), names.end());
     std::string kind = pick(kinds);
     llvm::erase_if(faults, [&](const Fault &f) { return f.kind != kind; });
@@ -200,7 +206,8 @@ int main(int argc, char **argv) {
   if (!parse(argc, argv, options)) {
     fmt::print(stderr,
                "usage: heddle-mutate [--seed N] [--count N] [--subject TEXT] "
-               "[--phase TEXT] [--verbose]\n");
+               "[--phase TEXT] "
+               "[--kind TEXT] [--verbose]\n");
     return 2;
   }
   Mutation mutation(options);

@@ -295,6 +295,16 @@ func.func @where_c1_no_yield(%chunk: index) {
 
 // -----
 
+func.func @where_c2_in_no_run(%chunk: index) {
+  // expected-error @below {{asks for a chunk's last slot, but is in no run}}
+  stage.where last at %chunk {
+    stage.yield
+  }
+  return
+}
+
+// -----
+
 func.func @sum_ends_one_type(%x: tensor<8xf32>) {
   // expected-error @below {{failed to verify that all of {input, result} have same type}}
   %0 = "stage.sum_ends"(%x) : (tensor<8xf32>) -> tensor<4xf32>

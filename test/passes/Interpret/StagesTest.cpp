@@ -211,6 +211,36 @@ INSTANTIATE_TEST_SUITE_P(Schedules, SchedulesTest,
                                                            : "");
                          });
 
+// What is done in a chunk's last slot is done for one micro-batch, whichever
+// comes last.
+TEST_F(StagesTest, LastSlotOfAChunkIsKnown) {
+  auto inLastSlot = [](std::string text) {
+    size_t at = text.find("transformer.accumulate"), end = text.find("!x", at);
+    return text.substr(0, at) + "stage.where last at %chunk {\n" +
+           text.substr(at, end + 2 - at) + "\nstage.yield\n}" +
+           text.substr(end + 2);
+  };
+  Keys whole = {{"here", inLastSlot(kHere)}};
+  Keys apart = {{"here", ""},
+                {"kept", " save %all : !transformer.stack<$chunk x !x>"},
+                {"weight", inLastSlot(kWeight)}};
+  for (auto [schedule, micro] :
+       {std::pair(kTwoPlaces, 1), std::pair(kSchedules[3], 0),
+        std::pair(kSchedules[4], 1), std::pair(kSchedules[6], 1)})
+    for (const Keys &keys : {whole, apart}) {
+      Machine machine = makeMachine(parseRun(schedule, keys));
+      ASSERT_FALSE(runOn(machine).empty()) << messages;
+      for (int64_t layer = 0; layer < 3; ++layer) {
+        Floats gradient(2);
+        for (int64_t i = 0; i < 2; ++i)
+          gradient[i] = static_cast<double>(4 >> layer) *
+                        (8 * x[micro].floats[i] + 4 * w[0].floats[i] +
+                         2 * w[1].floats[i] + w[2].floats[i]);
+        expectNear(machine.getState("w.{}.sum", layer)->floats, gradient);
+      }
+    }
+}
+
 //===----------------------------------------------------------------------===//
 // Values that a place does not have
 //===----------------------------------------------------------------------===//

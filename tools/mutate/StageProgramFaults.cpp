@@ -1,0 +1,347 @@
+//===- StageProgramFaults.cpp - Wrong numbers, messages and stages, as rt -===//
+
+#include "tools/mutate/Fault.h"
+
+#include "dialects/Rt/Rt.h"
+#include "heddle/Schedule/Table.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/IR/Builders.h"
+#include "llvm/ADT/StringSwitch.h"
+
+using namespace mlir;
+using namespace heddle;
+using namespace heddle::mutate;
+
+namespace {
+
+/// What a table's numbers are of, which says how many of a row count.
+enum class Of { Place, Chunk, Slot, Event, Batch, Transfer };
+
+Of whatOf(StringRef table) {
+  return llvm::StringSwitch<Of>(table)
+      .StartsWith("chunk_", Of::Chunk)
+      .StartsWith("has_", Of::Place)
+      .Cases({"layers_held", "event_count"}, Of::Place)
+      .Case("events", Of::Event)
+      .Case("batch_begins", Of::Batch)
+      .StartsWith("transfer", Of::Transfer)
+      .Default(Of::Slot);
+}
+
+/// Numbers that only say which buffer or event of several is used, or whether
+/// an event is: they change order and place, not what is computed. (A slot that
+/// runs forward again in front of backward computes nothing else either.)
+bool onlyPlaces(StringRef table) {
+  return table.ends_with("landings") || table.ends_with("sets") ||
+         table == "outs" || table == "receives" || table == "sends";
+}
+
+class StageProgramFaults {
+public:
+  StageProgramFaults(rt::ProgramOp program, bool placed)
+      : program(program), placed(placed) {}
+
+  std::vector<Fault> find() {
+    program.walk([&](Operation *op) {
+      if (auto numbers = dyn_cast<rt::NumbersOp>(op))
+        findNumbers(numbers);
+      if (isa<rt::SendOp, rt::ReceiveOp>(op))
+        findMessage(op);
+      if (auto choice = dyn_cast<rt::SwitchOp>(op))
+        findCases(choice);
+      if (auto copy = dyn_cast<rt::CopyOp>(op))
+        add("drop a copy", copy, [copy]() mutable { copy.erase(); });
+      if (auto buffer = dyn_cast<rt::BufferOp>(op); buffer && placed)
+        findPlace(buffer);
+    });
+    if (placed)
+      findArenas();
+    return std::move(faults);
+  }
+
+private:
+  void add(const char *kind, Operation *op, std::function<void()> plant,
+           const std::string &how = "", std::string equivalent = "",
+           bool proven = false) {
+    faults.push_back({kind, describe(op) + how, std::move(plant),
+                      std::move(equivalent), proven});
+  }
+
+  //===--------------------------------------------------------------------===//
+  // Tables
+  //===--------------------------------------------------------------------===//
+
+  /// A number of a table of the program; 0 where it has none.
+  int64_t number(StringRef table, int64_t place, int64_t index = 0) {
+    auto numbers = program.lookupSymbol<rt::NumbersOp>(table);
+    if (!numbers || index >= numbers.getWidth())
+      return 0;
+    return numbers.getRow(place)[index];
+  }
+
+  /// How many numbers of a row are looked up.
+  int64_t lengthOf(rt::NumbersOp numbers, int64_t place) {
+    int64_t slots = 0, batches = 0;
+    for (int64_t i = 0; i < number("event_count", place); ++i) {
+      int64_t code = number("events", place, i);
+      int64_t &most = code % 2 ? batches : slots;
+      most = std::max(most, code / 2 + 1);
+    }
+    switch (whatOf(numbers.getSymName())) {
+    case Of::Place:
+    case Of::Chunk:
+      return numbers.getWidth();
+    case Of::Slot:
+      return slots;
+    case Of::Event:
+      return number("event_count", place);
+    case Of::Batch:
+      return batches ? batches + 1 : 0;
+    case Of::Transfer:
+      return number("batch_begins", place, batches);
+    }
+    llvm_unreachable("all are listed");
+  }
+
+  /// Whether what a slot runs looks its number up.
+  bool asksFor(StringRef table, int64_t place, int64_t slot) {
+    bool backward = number("runs_backward", place, slot),
+         weight = number("runs_weight", place, slot),
+         passes = backward || number("runs_forward", place, slot);
+    return llvm::StringSwitch<bool>(table)
+        .StartsWith("runs_", true)
+        .Case("last_input", backward)
+        .Case("last_weight", weight)
+        .Case("hands_on", passes)
+        .Case("handed_landings", number("hands_on", place, slot))
+        .Default(passes || weight);
+  }
+
+  void findNumbers(rt::NumbersOp op) {
+    if (op.getAxis() != program.getStages())
+      return;
+    StringRef name = op.getSymName();
+    for (int64_t place = 0; place < op.getNumRows(); ++place)
+      for (int64_t i = 0; i < op.getWidth(); ++i) {
+        std::string rule;
+        if (i >= lengthOf(op, place))
+          rule = "the row has fewer numbers";
+        else if (whatOf(name) == Of::Slot && !asksFor(name, place, i))
+          rule = "the slot does not ask for the number";
+        if (name == "slots") {
+          changeSlot(op, place, i, rule);
+          continue;
+        }
+        int64_t old = op.getRow(place)[i];
+        for (int64_t to : {old + 1, old - 1})
+          if (to >= 0)
+            changeNumber("change a number", op, place, i, to, rule);
+      }
+  }
+
+  void changeNumber(const char *kind, rt::NumbersOp op, int64_t place,
+                    int64_t index, int64_t to, const std::string &rule) {
+    std::string how = " '" + op.getSymName().str() + "' of place " +
+                      std::to_string(place) + " [" + std::to_string(index) +
+                      "] to " + std::to_string(to);
+    add(
+        kind, op,
+        [op, place, index, to]() mutable {
+          SmallVector<int64_t> values(op.getValues());
+          values[place * op.getWidth() + index] = to;
+          op.setValues(values);
+        },
+        how, rule,
+        onlyPlaces(op.getSymName()) ||
+            (op.getSymName() == "runs_forward" && to == 1 &&
+             number("runs_backward", place, index)));
+  }
+
+  /// Another chunk, another micro-batch.
+  void changeSlot(rt::NumbersOp op, int64_t place, int64_t index,
+                  const std::string &rule) {
+    Slot slot = Slot::fromBits(static_cast<uint32_t>(op.getRow(place)[index]));
+    auto changed = [&](int64_t chunk, int64_t microBatch) -> int64_t {
+      return Slot(slot.kind(), chunk, microBatch, slot.joined()).bits();
+    };
+    std::string unread = rule;
+    if (rule.empty() && !number("runs_forward", place, index) &&
+        !number("runs_backward", place, index))
+      unread = "gradients of weights do not ask for the micro-batch";
+    changeNumber("take another chunk", op, place, index,
+                 changed(slot.chunk() ? 0 : 1, slot.microBatch()), rule);
+    changeNumber("take another micro-batch", op, place, index,
+                 changed(slot.chunk(), slot.microBatch() ? 0 : 1), unread);
+  }
+
+  //===--------------------------------------------------------------------===//
+  // Messages
+  //===--------------------------------------------------------------------===//
+
+  void findMessage(Operation *op) {
+    add("drop a message", op, [op] { op->erase(); });
+    add("repeat a message", op, [op] {
+      OpBuilder builder(op->getContext());
+      builder.setInsertionPointAfter(op);
+      builder.clone(*op);
+    });
+    auto own = op->getAttrOfType<StringAttr>("channel");
+    for (auto channel :
+         program.getChannelsAttr().getAsRange<rt::ChannelAttr>()) {
+      auto other = StringAttr::get(op->getContext(), channel.getName());
+      if (other != own)
+        add(
+            "take another channel", op,
+            [op, other] { op->setAttr("channel", other); },
+            " in place of " + own.str());
+    }
+    // Another buffer of the same type.
+    auto buffer = op->getOperand(0).getDefiningOp<rt::BufferOp>();
+    if (!buffer)
+      return;
+    rt::BufferOp another;
+    program.walk([&](rt::BufferOp each) {
+      if (each.getType() == buffer.getType() &&
+          each.getName() != buffer.getName() && each.getIndices().empty())
+        another = each;
+    });
+    if (another)
+      add(
+          "send or receive another buffer", op,
+          [op, another] {
+            OpBuilder builder(op);
+            op->setOperand(0, builder.clone(*another)->getResult(0));
+          },
+          " '" + another.getName().str() + "'");
+  }
+
+  void findCases(rt::SwitchOp op) {
+    for (auto [i, region] : llvm::enumerate(op.getCases())) {
+      if (llvm::hasSingleElement(region.front()))
+        continue;
+      std::string how = " '" + op.getLabel(i).str() + "'";
+      add(
+          "drop a case", op,
+          [op, i]() mutable {
+            Block &block = op.getCases()[i].front();
+            while (&block.front() != block.getTerminator())
+              block.getTerminator()->getPrevNode()->erase();
+          },
+          how, "", onlyOrders(region));
+    }
+    if (op.getValues().size() > 1)
+      add(
+          "exchange two cases", op,
+          [op]() mutable {
+            SmallVector<int64_t> other(op.getValues());
+            std::swap(other[0], other[1]);
+            op.setValues(other);
+          },
+          " '" + op.getLabel(0).str() + "' and '" + op.getLabel(1).str() + "'",
+          program.getNumStages() == 2 && onlyExchanges(op)
+              ? "of two places each is next and previous to the other"
+              : "",
+          onlyOrders(op.getCases()[0]) && onlyOrders(op.getCases()[1]));
+  }
+
+  /// Whether the two ends of a chain exchange messages, each in its case.
+  static bool onlyExchanges(rt::SwitchOp op) {
+    return op.getLabel(0) == "embedding" && op.getLabel(1) == "head" &&
+           llvm::all_of(op.getCases(), [](Region &region) {
+             return llvm::all_of(region.front().without_terminator(),
+                                 [](Operation &inner) {
+                                   return isa<rt::SendOp, rt::ReceiveOp>(inner);
+                                 });
+           });
+  }
+
+  /// Cases of events alone: without them only order is missing.
+  static bool onlyOrders(Region &region) {
+    return !region
+                .walk([](Operation *op) {
+                  return isa<rt::WorkOpInterface, rt::CallOp>(op)
+                             ? WalkResult::interrupt()
+                             : WalkResult::advance();
+                })
+                .wasInterrupted();
+  }
+
+  //===--------------------------------------------------------------------===//
+  // Places by stage
+  //===--------------------------------------------------------------------===//
+
+  void findPlace(rt::BufferOp op) {
+    if (!op.getByStage())
+      return;
+    ArrayRef<int64_t> rows = *op.getByStage();
+    int64_t count = program.getNumStages();
+    size_t width = rows.size() / count;
+    for (int64_t stage = 0; stage < count; ++stage) {
+      changePlace(op, stage, " of stage " + std::to_string(stage),
+                  "shift an offset of one stage",
+                  [=](MutableArrayRef<int64_t> row) { row[0] += 64; });
+      if (width > 1)
+        changePlace(
+            op, stage, " of stage " + std::to_string(stage),
+            "halve a stride of one stage",
+            [=](MutableArrayRef<int64_t> row) { row[1] = row[1] / 128 * 64; });
+    }
+  }
+
+  void changePlace(rt::BufferOp op, int64_t stage, const std::string &how,
+                   const char *kind,
+                   std::function<void(MutableArrayRef<int64_t>)> change) {
+    add(
+        kind, op,
+        [op, stage, change, count = program.getNumStages()]() mutable {
+          SmallVector<int64_t> rows(*op.getByStage());
+          size_t width = rows.size() / count;
+          MutableArrayRef<int64_t> all(rows);
+          change(all.slice(stage * width, width));
+          op.setByStage(rows);
+          op.setOffset(rows[0]);
+          op.setStrides(all.slice(1, width - 1));
+        },
+        how, "", /*proven=*/true);
+  }
+
+  /// An arena that is 64 bytes too small on one stage.
+  void findArenas() {
+    ArrayAttr arenas = program.getArenas();
+    for (auto [i, attribute] : llvm::enumerate(arenas)) {
+      auto arena = cast<rt::ArenaAttr>(attribute);
+      for (size_t stage = 0; stage < arena.getByStage().size(); ++stage) {
+        SmallVector<int64_t> sizes(arena.getByStage());
+        if (sizes[stage] < 64)
+          continue;
+        sizes[stage] -= 64;
+        add(
+            "cut an arena of one stage", program,
+            [program = program, i, arena, sizes]() mutable {
+              SmallVector<Attribute> all(program.getArenas().getValue());
+              all[i] = rt::ArenaAttr::get(program.getContext(), arena.getName(),
+                                          *llvm::max_element(sizes),
+                                          arena.getMemory(), sizes);
+              program.setArenasAttr(ArrayAttr::get(program.getContext(), all));
+            },
+            " '" + arena.getName().str() + "' " + std::to_string(stage), "",
+            /*proven=*/true);
+      }
+    }
+  }
+
+  rt::ProgramOp program;
+  bool placed;
+  std::vector<Fault> faults;
+};
+
+} // namespace
+
+std::vector<Fault> mutate::findStageProgramFaults(ModuleOp module,
+                                                  bool placed) {
+  for (auto program : module.getOps<rt::ProgramOp>())
+    if (program.getStages())
+      return StageProgramFaults(program, placed).find();
+  return {};
+}
