@@ -110,8 +110,15 @@ private:
   template <class Op>
   void exchangeReduction(Op reduce, const char *one) {
     // The only maximum is the loss's, equal on all ranks either way.
+    // Over stages go the loss, and the norm in fp64.
+    bool isLoss =
+        program.getStages() && reduce.getAxes().size() == 1 &&
+        cast<StringAttr>(reduce.getAxes()[0]) == *program.getStages() &&
+        reduce.getInput().getType().getElementType().isF32();
     add("exchange sum and maximum", reduce,
-        isMaximum(reduce) ? "a softmax's maximum only shifts exponents" : one,
+        isMaximum(reduce) ? "a softmax's maximum only shifts exponents"
+        : isLoss ? "a loss is above zero where the head is, and zero elsewhere"
+                 : one,
         [reduce]() mutable {
           bool sums = reduce.getReduction() == rt::Reduction::sum;
           reduce.setReduction(sums ? rt::Reduction::max : rt::Reduction::sum);
