@@ -169,6 +169,10 @@ private:
     if (rule.empty() && !number("runs_forward", place, index) &&
         !number("runs_backward", place, index))
       unread = "gradients of weights do not ask for the micro-batch";
+    else if (rule.empty() && !number("runs_backward", place, index) &&
+             !number("chunk_layers", place, slot.chunk()) &&
+             !number("chunk_has_embedding", place, slot.chunk()))
+      unread = "a chunk without layers passes on what it got";
     changeNumber("take another chunk", op, place, index,
                  changed(slot.chunk() ? 0 : 1, slot.microBatch()), rule);
     changeNumber("take another micro-batch", op, place, index,
