@@ -55,7 +55,9 @@ def VerifyArenasPass : Pass<"lowering-verify-arenas", "::mlir::ModuleOp"> {
     last written as; who reads it must be the same one: of the same name, and one
     within the other. So a buffer placed on another that is still to be read is
     an error at that read, and names both. Buffers whose `memory_class` is
-    "saved", "workspace" or "communication" must be written before they are read.
+    "saved", "workspace" or "communication" must be written before they are read,
+    and what is saved must be read before it is written anew: two micro-batches
+    that hold one set of saved values at once are an error.
     Every access lies in its buffer, every buffer in its arena.
 
     Independent of what places buffers: it knows no lifetimes but those that

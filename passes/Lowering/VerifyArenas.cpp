@@ -29,7 +29,14 @@ struct Written {
   int64_t end;
   Instance instance;
   Operation *op;
+  bool whole;        ///< every byte, not rows with gaps between them
+  bool read = false; ///< by anybody, since
 };
+
+StringRef classOf(const Instance &instance) {
+  auto name = instance.op->getAttrOfType<StringAttr>("memory_class");
+  return name ? name.getValue() : "";
+}
 
 /// Buffers of one name are one object where one lies within the other: the same
 /// layer's, or a family as a whole and one layer of it.
@@ -50,12 +57,19 @@ public:
   LogicalResult work(rt::WorkOpInterface op, ArrayRef<Touch> touches) override;
   bool isRight() const { return ok; }
   /// From now on, what the former step left counts.
-  void nextStep() { first = false; }
+  void nextStep() {
+    first = false;
+    for (auto &map : written) // what nobody read in its step nobody needs
+      for (auto &entry : map)
+        entry.second.read = true;
+  }
 
 private:
   LogicalResult checkBounds(rt::WorkOpInterface op, const Touch &touch);
   void checkRead(rt::WorkOpInterface op, const Touch &touch);
   void write(rt::WorkOpInterface op, const Touch &touch);
+  void complainLost(rt::WorkOpInterface op, const Touch &touch,
+                    const Written &old);
   void complainUnwritten(rt::WorkOpInterface op, const Touch &touch);
 
   rt::ProgramOp program;
@@ -91,11 +105,8 @@ void ArenaChecker::complainUnwritten(rt::WorkOpInterface op,
                                      const Touch &touch) {
   // States, inputs and outputs are there before a step; other memory is not. A
   // buffer that does not say what it is for is taken for the former.
-  auto memoryClass =
-      touch.instance.op->getAttrOfType<StringAttr>("memory_class");
-  bool temporary =
-      memoryClass && llvm::is_contained({"saved", "workspace", "communication"},
-                                        memoryClass.getValue());
+  bool temporary = llvm::is_contained({"saved", "workspace", "communication"},
+                                      classOf(touch.instance));
   if (!first || !temporary || !told.insert({op, nullptr}).second)
     return;
   ok = false;
@@ -104,19 +115,47 @@ void ArenaChecker::complainUnwritten(rt::WorkOpInterface op,
                   << "', which nothing has written in this step";
 }
 
+/// A value is saved to be read. Where its bytes are written anew before, its
+/// place, or its number of several, was given away too early.
+void ArenaChecker::complainLost(rt::WorkOpInterface op, const Touch &touch,
+                                const Written &old) {
+  bool whole = touch.run == touch.period && old.whole;
+  if (old.read || !whole || classOf(old.instance) != "saved" ||
+      !told.insert({op, old.op}).second)
+    return;
+  ok = false;
+  rt::BufferOp other = old.instance.op;
+  InFlightDiagnostic error = op->emitError()
+                             << "'" << op.getLabel() << "' writes bytes from "
+                             << touch.begin << " of arena '" << other.getArena()
+                             << "', where buffer '" << other.getName()
+                             << "' holds what is saved and nobody has read";
+  error.attachNote(old.op->getLoc())
+      << "by '" << cast<rt::WorkOpInterface>(old.op).getLabel() << "'";
+}
+
+/// Makes `at` a boundary where it is inside a range.
+void cut(std::map<int64_t, Written> &map, int64_t at) {
+  auto it = map.upper_bound(at);
+  if (it == map.begin() || (--it)->first == at || it->second.end <= at)
+    return;
+  Written tail = it->second;
+  it->second.end = at;
+  map.emplace(at, tail);
+}
+
 void ArenaChecker::checkRead(rt::WorkOpInterface op, const Touch &touch) {
   std::map<int64_t, Written> &map = written[touch.instance.arena];
+  cut(map, touch.begin);
+  cut(map, touch.begin + touch.span);
   int64_t end = touch.begin + touch.span, at = touch.begin;
-  auto it = map.upper_bound(touch.begin);
-  if (it != map.begin())
-    --it;
-  for (; it != map.end() && it->first < end; ++it) {
-    if (it->second.end <= touch.begin)
-      continue;
+  for (auto it = map.lower_bound(touch.begin);
+       it != map.end() && it->first < end; ++it) {
     if (it->first > at)
       complainUnwritten(op, touch);
     at = it->second.end;
-    const Written &by = it->second;
+    Written &by = it->second;
+    by.read = true;
     if (isSameObject(by.instance, touch.instance) ||
         !told.insert({op, by.op}).second)
       continue;
@@ -144,23 +183,12 @@ void ArenaChecker::write(rt::WorkOpInterface op, const Touch &touch) {
   // The gaps between rows belong to the same buffer.
   std::map<int64_t, Written> &map = written[touch.instance.arena];
   int64_t begin = touch.begin, end = touch.begin + touch.span;
-  auto it = map.upper_bound(begin);
-  if (it != map.begin())
-    --it;
-  while (it != map.end() && it->first < end) {
-    Written old = it->second;
-    int64_t from = it->first;
-    if (old.end <= begin) {
-      ++it;
-      continue;
-    }
-    it = map.erase(it);
-    if (from < begin)
-      map.emplace(from, Written{begin, old.instance, old.op});
-    if (old.end > end)
-      map.emplace(end, old);
-  }
-  map[begin] = {end, touch.instance, op};
+  cut(map, begin);
+  cut(map, end);
+  for (auto it = map.lower_bound(begin); it != map.end() && it->first < end;
+       it = map.erase(it))
+    complainLost(op, touch, it->second);
+  map[begin] = {end, touch.instance, op, touch.run == touch.period};
 }
 
 LogicalResult ArenaChecker::work(rt::WorkOpInterface op,

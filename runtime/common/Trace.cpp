@@ -58,7 +58,7 @@ void Trace::add(const Call &call) {
   calls.push_back(call);
 }
 
-static std::string quoted(std::string_view text) {
+std::string quoted(std::string_view text) {
   std::string out = "\"";
   for (const char c : text) {
     if (c == '"' || c == '\\')

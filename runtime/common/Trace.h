@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -85,6 +86,9 @@ struct Trace {
 /// all_gather: of the output; all_to_all: of the input).
 double allReduceBytes(double bytes, int n);
 double slicedBytes(double bytes, int n);
+
+/// A text as JSON has it.
+std::string quoted(std::string_view text);
 
 } // namespace heddle::runtime
 

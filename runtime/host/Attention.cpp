@@ -70,7 +70,7 @@ heddle_rt_status checkOperand(const Args &args, const Operand &operand) {
 }
 
 void declare(Accesses &accesses, const Args &args, const Operand &operand,
-             bool writes) {
+             int32_t writes) {
   const auto &s = operand.strides;
   std::vector<heddle::host::Extent> extents = {
       {args.batch, s.batch},
@@ -163,8 +163,8 @@ heddle_rt_status heddle_rt_attention(heddle_rt_stream *stream, const Args *args,
   Accesses accesses;
   if (stream->context->watching()) {
     for (const Operand &input : inputs)
-      declare(accesses, *args, input, false);
-    declare(accesses, *args, output, true);
+      declare(accesses, *args, input, 0);
+    declare(accesses, *args, output, 1);
     declareSide(accesses, *args, lse, true);
   }
   AttentionOperands x;
@@ -208,9 +208,9 @@ heddle_rt_status heddle_rt_attention_grad(heddle_rt_stream *stream,
   Accesses accesses;
   if (stream->context->watching()) {
     for (const Operand &input : inputs)
-      declare(accesses, *args, input, false);
+      declare(accesses, *args, input, 0);
     for (const Operand &output : outputs)
-      declare(accesses, *args, output, true);
+      declare(accesses, *args, output, 1);
     declareSide(accesses, *args, lse, false);
   }
   AttentionOperands x;

@@ -341,6 +341,7 @@ heddle_rt_status heddle_rt_event_create(heddle_rt_context *context,
   HEDDLE_RT_TRY(context->alive());
   heddle_rt_event &made = context->events.emplace_back();
   made.context = context;
+  made.number = int(context->events.size()) - 1;
   made.name = orUnnamed(name, "unnamed");
   *event = &made;
   return HEDDLE_RT_OK;
@@ -353,6 +354,8 @@ heddle_rt_status heddle_rt_event_record(heddle_rt_event *event,
   HEDDLE_RT_TRY(heddle::host::openFor(stream, event->name.c_str()));
   event->recorded = true;
   event->clock = stream->context->races.record(stream->race);
+  if (stream->context->ranges.isOpen())
+    stream->context->ranges.record(stream->late, event->number);
   if (stream->context->late)
     stream->context->late->record(stream->late, &event->late);
   return HEDDLE_RT_OK;
@@ -367,6 +370,8 @@ heddle_rt_status heddle_rt_stream_wait(heddle_rt_stream *stream,
     return invalid("stream {} waits for event {}, which was never recorded",
                    stream->name, event->name);
   stream->context->races.wait(stream->race, event->clock);
+  if (stream->context->ranges.isOpen())
+    stream->context->ranges.wait(stream->late, event->number);
   if (stream->context->late)
     stream->context->late->wait(stream->late, &event->late);
   return HEDDLE_RT_OK;
@@ -385,6 +390,20 @@ heddle_rt_status heddle_rt_trace_write(heddle_rt_context *context,
   if (!file || std::fclose(file) != 0 || !written)
     return invalid("cannot write the trace to {}: {}", path,
                    std::strerror(errno));
+  return HEDDLE_RT_OK;
+}
+
+heddle_rt_status heddle_rt_ranges_write(heddle_rt_context *context,
+                                        const char *path) {
+  if (!context)
+    return invalid("heddle_rt_ranges_write: context is NULL");
+  if (!context->watching())
+    return invalid("heddle_rt_ranges_write: the context neither checks nor "
+                   "records, so that nobody looks at ranges");
+  if (context->ranges.isOpen() && !context->ranges.close())
+    return invalid("cannot write ranges: {}", std::strerror(errno));
+  if (path && !context->ranges.open(path, context->trace))
+    return invalid("cannot write ranges to {}: {}", path, std::strerror(errno));
   return HEDDLE_RT_OK;
 }
 

@@ -5,6 +5,7 @@
 
 #include "runtime/common/Late.h"
 #include "runtime/common/Races.h"
+#include "runtime/common/RangeLog.h"
 #include "runtime/common/Status.h"
 #include "runtime/common/Trace.h"
 #include "runtime/host/Collective.h"
@@ -27,6 +28,7 @@ struct heddle_rt_stream {
 struct heddle_rt_event {
   heddle_rt_context *context;
   std::string name;
+  int number = 0; ///< in RangeLog
   bool recorded = false;
   heddle::runtime::Races::Clock clock;
   heddle::runtime::LateEvent late;
@@ -93,6 +95,7 @@ struct heddle_rt_context {
 
   heddle::runtime::Races races;
   heddle::runtime::Trace trace;
+  heddle::runtime::RangeLog ranges;
   std::unique_ptr<heddle::runtime::Late> late; ///< before the comms it uses go
   std::unique_ptr<heddle::host::OpenGroup> group;
   /// Messages that left from a copy and may not have been received yet.
@@ -152,9 +155,10 @@ struct Extent {
   int64_t count, stride; ///< in elements
 };
 /// Appends the runs of bytes of a block, outermost dimension first. Dimensions
-/// that lie densely in each other become one run.
+/// that lie densely in each other become one run. `writes` is theirs.
 void appendRuns(std::vector<heddle_rt_access> &accesses, const void *base,
-                int64_t elementBytes, std::vector<Extent> extents, bool writes);
+                int64_t elementBytes, std::vector<Extent> extents,
+                int32_t writes);
 
 template <class Run>
 heddle_rt_status

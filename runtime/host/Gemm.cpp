@@ -119,7 +119,7 @@ heddle_rt_status check(const Gemm &gemm, const void *a, const void *b,
 }
 
 void declare(std::vector<heddle_rt_access> &accesses, const Matrix &matrix,
-             const void *data, int64_t batch, bool writes) {
+             const void *data, int64_t batch, int32_t writes) {
   const std::vector<Extent> extents = {{batch, matrix.stride},
                                        {matrix.rows, matrix.leading},
                                        {matrix.columns, 1}};
@@ -223,9 +223,9 @@ heddle_rt_status heddle_rt_gemm(heddle_rt_stream *stream,
     return heddle::host::openFor(stream, gemm.name());
   std::vector<heddle_rt_access> accesses;
   if (stream->context->watching()) {
-    declare(accesses, gemm.a, a, args->batch, false);
-    declare(accesses, gemm.b, b, args->batch, false);
-    declare(accesses, gemm.c, c, args->batch, true);
+    declare(accesses, gemm.a, a, args->batch, 0);
+    declare(accesses, gemm.b, b, args->batch, 0);
+    declare(accesses, gemm.c, c, args->batch, args->beta == 0 ? 1 : 2);
   }
   const double flops = 2.0 * double(args->m) * double(args->n) *
                        double(args->k) * double(args->batch);

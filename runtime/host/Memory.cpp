@@ -74,6 +74,21 @@ heddle_rt_status checkBounds(heddle_rt_context *context, const char *name,
   return HEDDLE_RT_OK;
 }
 
+void logRanges(heddle_rt_stream *stream, const char *name,
+               const heddle_rt_access *accesses, size_t count) {
+  std::vector<heddle::runtime::RangeLog::Range> ranges;
+  for (size_t i = 0; i < count; ++i) {
+    const heddle_rt_access &access = accesses[i];
+    const uintptr_t begin = address(access.begin);
+    const Allocation *allocation = find(stream->context, begin);
+    if (allocation && access.bytes > 0)
+      ranges.push_back({allocation->number,
+                        int64_t(begin - address(allocation->mapped)) - kPage,
+                        access.bytes, access.writes != 1, access.writes != 0});
+  }
+  stream->context->ranges.work(stream->late, name, ranges);
+}
+
 } // namespace
 
 heddle_rt_status watch(heddle_rt_stream *stream, const char *name,
@@ -84,6 +99,8 @@ heddle_rt_status watch(heddle_rt_stream *stream, const char *name,
   for (size_t i = 0; i < count; ++i)
     if (accesses[i].bytes > 0)
       HEDDLE_RT_TRY(checkBounds(context, name, accesses[i]));
+  if (context->ranges.isOpen())
+    logRanges(stream, name, accesses, count);
   std::string found = context->races.note(stream->race, name, accesses, count);
   if (found.empty())
     return HEDDLE_RT_OK;
@@ -112,7 +129,7 @@ heddle_rt_status release(heddle_rt_context *context, uintptr_t begin) {
 
 void appendRuns(std::vector<heddle_rt_access> &accesses, const void *base,
                 int64_t elementBytes, std::vector<Extent> extents,
-                bool writes) {
+                int32_t writes) {
   int64_t run = 1;
   while (!extents.empty()) {
     const Extent inner = extents.back();
@@ -136,7 +153,7 @@ void appendRuns(std::vector<heddle_rt_access> &accesses, const void *base,
     }
     accesses.push_back(
         {static_cast<const std::byte *>(base) + offset * elementBytes,
-         run * elementBytes, writes ? 1 : 0});
+         run * elementBytes, writes});
   }
 }
 

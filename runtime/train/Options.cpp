@@ -24,7 +24,8 @@ const char *const kUsage =
   --replica-check N   compare replicas bit by bit every N steps
   --threads           ranks are threads of this process instead of MPI
   --compute-threads N threads that one rank computes with
-  --check [--seed S]  checking mode: late streams in a random order
+  --check [--seed S]  checking mode: late streams in a random order; the bytes
+  [--ranges DIR]      that the last step touches go to DIR/ranges.RANK.jsonl
   --dry [--rank R]    record the program of one rank; the trace, as JSON,
   [--trace FILE]      goes to stdout or FILE
   --tables FILE       default: tables.bin beside the program, or in program/
@@ -66,6 +67,7 @@ public:
                {"--save", &o.save},
                {"--weights", &o.weights},
                {"--trace", &o.trace},
+               {"--ranges", &o.ranges},
                {"--tables", &o.tables}}),
         numbers({{"--steps", {&o.steps, 1, most}},
                  {"--token-bytes", {&o.tokenBytes, 2, 4}},
@@ -127,6 +129,8 @@ private:
 Result<void> checkTogether(const Options &options) {
   if (options.tokenBytes == 3)
     return Error{"--token-bytes: found '3', expected 2 or 4"};
+  if (!options.ranges.empty() && !options.check)
+    return Error{"--ranges wants --check: only checking mode looks at ranges"};
   if (options.dry)
     return {};
   if (options.data.empty() && !options.help)

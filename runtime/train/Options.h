@@ -18,6 +18,7 @@ struct Options {
   std::string dump;    ///< loss, gradients and parameters after the last step
   std::string save;    ///< parameters after the last step
   std::string trace;   ///< where --dry writes; "" for stdout
+  std::string ranges;  ///< folder for what each rank's last step touches
   int64_t steps = 0;   ///< 0: as many as the schedule says, else 1
   int64_t tokenBytes = 0; ///< of a .bin; 0: by the size of the vocabulary
   int64_t replicaCheck = 0;

@@ -162,7 +162,15 @@ heddle_rt_status Trainer::step(int64_t number) {
 
 heddle_rt_status Trainer::train(StepResult &result) {
   HEDDLE_RT_TRY(setInputs(result));
+  const std::string &folder = job.options.ranges;
+  const bool writesRanges = !folder.empty() && result.step == job.steps;
+  if (writesRanges)
+    HEDDLE_RT_TRY(heddle_rt_ranges_write(
+        rank.context,
+        fmt::format("{}/ranges.{}.jsonl", folder, rank.rank).c_str()));
   HEDDLE_RT_TRY(rank.step());
+  if (writesRanges)
+    HEDDLE_RT_TRY(heddle_rt_ranges_write(rank.context, nullptr));
   HEDDLE_RT_TRY(rank.synchronize());
   return readOutputs(result);
 }

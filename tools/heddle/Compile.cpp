@@ -97,6 +97,18 @@ static Result<Inputs> readAll(std::vector<std::string> &warnings, int &code) {
   return inputs;
 }
 
+/// memory.json: what the reports say, and bytes in use by ranges.
+static nlohmann::ordered_json memoryOf(const CompiledProgram &program,
+                                       const Inputs &inputs) {
+  auto document = memoryJson(program.memory, *inputs.plan, inputs.cluster);
+  for (size_t stage = 0; stage < program.touched.size(); ++stage) {
+    auto &one = document["classes"][stage];
+    one["touched_peak_bytes"] = program.touched[stage].peak;
+    one["touched_sum_bytes"] = program.touched[stage].sum;
+  }
+  return document;
+}
+
 /// Fills the folder with everything but the executables.
 static Result<void> writeTexts(const fs::path &folder, const Inputs &inputs,
                                const CompiledProgram &program) {
@@ -115,9 +127,7 @@ static Result<void> writeTexts(const fs::path &folder, const Inputs &inputs,
       {"layout.json", layoutText(tables)},
       {"cost.json",
        predictCost(inputs.model, *inputs.train, *inputs.plan).dump(1) + "\n"},
-      {"memory.json",
-       memoryJson(program.memory, *inputs.plan, inputs.cluster).dump(1) +
-           "\n"}};
+      {"memory.json", memoryOf(program, inputs).dump(1) + "\n"}};
   for (const auto &[name, text] : files)
     if (auto ok = writeFile(folder / name, text); !ok)
       return ok;

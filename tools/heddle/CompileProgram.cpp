@@ -43,9 +43,11 @@ Result<CompiledProgram> tool::compileProgram(const ModelConfig &model,
   if (failed(module))
     return Error{compiler.errors()};
   auto text = lowering::emitProgram(**module);
-  if (failed(text))
+  auto touched = lowering::touchedBytes(**module);
+  if (failed(text) || failed(touched))
     return Error{compiler.errors()};
-  return CompiledProgram{std::move(*text), getMemoryReports(**module)};
+  return CompiledProgram{std::move(*text), getMemoryReports(**module),
+                         std::move(*touched)};
 }
 
 Result<void> tool::buildHost(const lowering::ProgramText &text,

@@ -4,6 +4,7 @@
 #define HEDDLE_TOOLS_COMPILEPROGRAM_H
 
 #include "passes/Lowering/Emit.h"
+#include "passes/Lowering/TouchedBytes.h"
 #include "passes/Memory/MemoryReport.h"
 #include "tools/heddle/Inputs.h"
 
@@ -15,6 +16,7 @@ namespace heddle::tool {
 struct CompiledProgram {
   lowering::ProgramText text;
   std::vector<MemoryReport> memory; ///< of each pipeline stage
+  std::vector<lowering::TouchedBytes> touched;
 };
 
 /// Compiles a checked plan. With `irFolder` the IR after each phase is written

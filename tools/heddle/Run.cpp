@@ -62,6 +62,10 @@ static cl::opt<bool> check("check",
                            cl::desc("checking mode: streams run late "
                                     "in a random order"),
                            cl::sub(run));
+static cl::opt<std::string> ranges("ranges", cl::value_desc("folder"),
+                                   cl::desc("with --check: the bytes that the "
+                                            "last step of each rank touches"),
+                                   cl::sub(run));
 static cl::opt<uint64_t> seed("seed", cl::desc("of --check"), cl::sub(run));
 static cl::opt<bool> testInit("test-init",
                               cl::desc("random biases and norm "
@@ -71,7 +75,8 @@ static cl::opt<bool> testInit("test-init",
 /// What the program gets of the command line.
 static std::vector<std::string> passOn() {
   std::vector<std::string> arguments;
-  for (cl::opt<std::string> *option : {&data, &logPath, &weights, &save, &dump})
+  for (cl::opt<std::string> *option :
+       {&data, &logPath, &weights, &save, &dump, &ranges})
     if (option->getNumOccurrences())
       arguments.insert(arguments.end(),
                        {"--" + option->ArgStr.str(), option->getValue()});
@@ -125,6 +130,9 @@ static int runRun() {
   if (seed.getNumOccurrences() && !check)
     return refuse(Error{"--seed is that of --check; training's is in the "
                         "training settings"});
+  if (ranges.getNumOccurrences() && !check)
+    return refuse(Error{"--ranges wants --check: only checking mode looks at "
+                        "ranges"});
   if (asJson && !dry)
     return refuse(Error{"--json wants --dry; a run writes its log as JSON "
                         "lines (--log)"});

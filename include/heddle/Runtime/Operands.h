@@ -133,7 +133,10 @@ struct Operand {
       n = held;
     else if constexpr (s == PerColumn)
       n = columns;
-    to[0] = {data, n * int64_t(sizeof(T)), (m & Write) != 0};
+    to[0] = {data, n * int64_t(sizeof(T)),
+             m == ReadWrite     ? 2
+             : (m & Write) != 0 ? 1
+                                : 0};
   }
 };
 

@@ -435,6 +435,14 @@ heddle_rt_status heddle_rt_group_end(heddle_rt_context *context);
 heddle_rt_status heddle_rt_trace_write(heddle_rt_context *context,
                                        const char *path);
 
+/// From now on writes a line per piece of work, record and wait: the bytes of
+/// allocations that it reads and writes (runtime/README.md has the fields). A
+/// NULL `path` ends the file.
+/// \return HEDDLE_RT_INVALID_ARGUMENT where nobody watches ranges (neither
+/// checking nor recording), or if the file cannot be written.
+heddle_rt_status heddle_rt_ranges_write(heddle_rt_context *context,
+                                        const char *path);
+
 //===----------------------------------------------------------------------===//
 // Called by the skeletons, never by emitted text.
 //===----------------------------------------------------------------------===//
@@ -443,7 +451,9 @@ heddle_rt_status heddle_rt_trace_write(heddle_rt_context *context,
 typedef struct heddle_rt_access {
   const void *begin;
   int64_t bytes;
-  int32_t writes; ///< nonzero: it may change them (and may read them)
+  /// 0: it reads them; 1: it writes them, whatever was there; 2: it reads and
+  /// may change them.
+  int32_t writes;
 } heddle_rt_access;
 
 /// A part of a kernel: items [begin, end). Must not depend on how items are

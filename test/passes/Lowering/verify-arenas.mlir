@@ -159,3 +159,54 @@ rt.program @overlap mesh [#rt.axis<"pp", 3>] arenas [#rt.arena<"a", 256>] stream
     rt.copy "copy" %x -> %y on "compute" : !rt.buf<4x8xf32> -> !rt.buf<4x8xf32>
   }
 }
+
+// -----
+
+// Three micro-batches, two of them in flight: what one saves is read before its
+// set is used again.
+rt.program @sets mesh [#rt.axis<"pp", 2>] arenas [#rt.arena<"a", 256>] streams [#rt.stream<"compute">] communicators [] events [] entry @step stages "pp" {
+  rt.numbers @sets [0, 1, 0, 0, 1, 0, 0, 1, 0, 0, 1, 0] over "pp"
+  rt.numbers @saves [1, 1, 0, 1, 0, 0, 1, 1, 0, 1, 0, 0] over "pp"
+  rt.func @step() {
+    %c = rt.buffer "c" because "what is read" arena "a" at 64 : !rt.buf<8xf32>
+    rt.for %slot = 0 to 6 {
+      %set = rt.lookup @sets[%slot]
+      %saves = rt.lookup @saves[%slot]
+      %x = rt.buffer "x" because "saved" arena "a" at 0 + %set * 32 {memory_class = "saved"} : !rt.buf<8xf32>
+      rt.switch %saves {
+      case 1 "forward" {
+        rt.zero "forward" %x on "compute" : !rt.buf<8xf32>
+      }
+      case 0 "backward" {
+        rt.copy "backward" %x -> %c on "compute" : !rt.buf<8xf32> -> !rt.buf<8xf32>
+      }
+      }
+    }
+  }
+}
+
+// -----
+
+// At the second place the third micro-batch takes a set one slot too early.
+rt.program @set_too_early mesh [#rt.axis<"pp", 2>] arenas [#rt.arena<"a", 256>] streams [#rt.stream<"compute">] communicators [] events [] entry @step stages "pp" {
+  rt.numbers @sets [0, 1, 0, 0, 1, 0, 0, 1, 0, 1, 1, 1] over "pp"
+  rt.numbers @saves [1, 1, 0, 1, 0, 0, 1, 1, 0, 1, 0, 0] over "pp"
+  rt.func @step() {
+    %c = rt.buffer "c" because "what is read" arena "a" at 64 : !rt.buf<8xf32>
+    rt.for %slot = 0 to 6 {
+      %set = rt.lookup @sets[%slot]
+      %saves = rt.lookup @saves[%slot]
+      %x = rt.buffer "x" because "saved" arena "a" at 0 + %set * 32 {memory_class = "saved"} : !rt.buf<8xf32>
+      rt.switch %saves {
+      case 1 "forward" {
+        // expected-note @below {{by 'forward'}}
+        // expected-error @below {{'forward' writes bytes from 32 of arena 'a', where buffer 'x' holds what is saved and nobody has read}}
+        rt.zero "forward" %x on "compute" : !rt.buf<8xf32>
+      }
+      case 0 "backward" {
+        rt.copy "backward" %x -> %c on "compute" : !rt.buf<8xf32> -> !rt.buf<8xf32>
+      }
+      }
+    }
+  }
+}

@@ -1,0 +1,207 @@
+//===- TouchedBytes.cpp - Bytes that are in use, range by range -----------===//
+
+#include "passes/Lowering/TouchedBytes.h"
+
+#include "passes/Lowering/WalkProgram.h"
+
+#include <map>
+
+using namespace mlir;
+
+namespace heddle::lowering {
+namespace {
+
+StringRef mainStream(rt::ProgramOp program) {
+  return cast<rt::StreamAttr>(program.getStreams()[0]).getName();
+}
+
+/// Numbers the work of a rank, and finds the last number at which each piece
+/// may still be going on.
+class Endings : public ProgramVisitor {
+public:
+  explicit Endings(rt::ProgramOp program) : main(mainStream(program)) {}
+
+  LogicalResult work(rt::WorkOpInterface op, ArrayRef<Touch>) override {
+    StringRef stream = op.getStreamName();
+    clocks[stream][stream] = last.size();
+    if (stream != main)
+      open[stream].push_back(last.size());
+    last.push_back(last.size());
+    return success();
+  }
+  LogicalResult record(rt::RecordOp op, StringRef event) override {
+    events[event] = clocks[op.getStream()];
+    return success();
+  }
+  LogicalResult wait(rt::WaitOp op, StringRef event) override {
+    Clock &clock = clocks[op.getStream()];
+    for (auto &known : events[event]) {
+      int64_t &time =
+          clock.try_emplace(known.getKey(), known.getValue()).first->second;
+      time = std::max(time, known.getValue());
+    }
+    if (op.getStream() == main)
+      for (auto &known : clock)
+        close(open[known.getKey()], known.getValue());
+    return success();
+  }
+
+  /// Per piece of work, once all were walked.
+  std::vector<int64_t> finish() {
+    for (auto &stream : open)
+      close(stream.second, last.size());
+    return std::move(last);
+  }
+
+private:
+  /// Of other streams and of its own, the last work that is known to be done.
+  using Clock = llvm::StringMap<int64_t>;
+
+  void close(std::vector<int64_t> &queued, int64_t until) {
+    llvm::erase_if(queued, [&](int64_t time) {
+      if (time > until)
+        return false;
+      last[time] = static_cast<int64_t>(last.size()) - 1;
+      return true;
+    });
+  }
+
+  StringRef main;
+  std::vector<int64_t> last;
+  llvm::StringMap<Clock> clocks, events;
+  llvm::StringMap<std::vector<int64_t>> open; ///< not waited for yet
+};
+
+/// What is in use at each piece of work.
+class Profile : public ProgramVisitor {
+public:
+  Profile(rt::ProgramOp program, std::vector<int64_t> last)
+      : last(std::move(last)), change(this->last.size() + 1),
+        arenas(program.getArenas().size()) {}
+
+  LogicalResult work(rt::WorkOpInterface op, ArrayRef<Touch> touches) override {
+    // Products and attention say what their rows leave out; kernels do not.
+    bool byRow = isa<rt::GemmOp, rt::AttentionOp, rt::AttentionGradOp>(op);
+    for (bool writes : {false, true})
+      for (const Touch &touch : touches)
+        if (writes ? touch.writes : touch.reads)
+          forEachRun(touch, byRow, [&](int64_t begin, int64_t end) {
+            writes ? write(arenas[touch.instance.arena], begin, end)
+                   : read(arenas[touch.instance.arena], begin, end);
+          });
+    ++now;
+    return success();
+  }
+
+  TouchedBytes finish() {
+    for (Ranges &ranges : arenas)
+      for (auto &[begin, range] : ranges)
+        release(begin, range, range.readFirst ? now : range.last + 1);
+    TouchedBytes found;
+    int64_t bytes = 0;
+    for (int64_t each : change) {
+      found.peak = std::max(found.peak, bytes += each);
+      found.sum += bytes;
+    }
+    return found;
+  }
+
+private:
+  struct Range {
+    int64_t end, written, last; ///< last: at which it must still be there
+    bool readFirst;
+  };
+  using Ranges = std::map<int64_t, Range>; ///< disjoint, by first byte
+
+  template <class Visit>
+  static void forEachRun(const Touch &touch, bool byRow, Visit visit) {
+    int64_t end = touch.begin + touch.span;
+    if (!byRow || touch.run == touch.period) {
+      if (touch.span)
+        visit(touch.begin, end);
+      return;
+    }
+    for (int64_t begin = touch.begin; begin < end; begin += touch.period)
+      visit(begin, std::min(end, begin + touch.run));
+  }
+
+  /// Makes `at` a boundary where it is inside a range.
+  static void cut(Ranges &ranges, int64_t at) {
+    auto it = ranges.upper_bound(at);
+    if (it == ranges.begin())
+      return;
+    --it;
+    if (it->first == at || it->second.end <= at)
+      return;
+    Range tail = it->second;
+    it->second.end = at;
+    ranges.emplace(at, tail);
+  }
+
+  void read(Ranges &ranges, int64_t begin, int64_t end) {
+    cut(ranges, begin);
+    cut(ranges, end);
+    int64_t at = begin;
+    for (auto it = ranges.lower_bound(begin); at < end; ++it) {
+      int64_t next = it == ranges.end() ? end : std::min(it->first, end);
+      if (at < next)
+        it = ranges.emplace_hint(it, at, Range{next, 0, last[now], true});
+      it->second.last = std::max(it->second.last, last[now]);
+      at = it->second.end;
+    }
+  }
+
+  void write(Ranges &ranges, int64_t begin, int64_t end) {
+    cut(ranges, begin);
+    cut(ranges, end);
+    int64_t at = begin;
+    for (auto it = ranges.lower_bound(begin); at < end; ++it) {
+      int64_t next = it == ranges.end() ? end : std::min(it->first, end);
+      if (at < next)
+        it = ranges.emplace_hint(it, at, Range{next, now, now, false});
+      else // each byte counts once, in what it holds from now on
+        release(at, it->second, std::min(it->second.last + 1, now));
+      it->second.written = now;
+      it->second.last = last[now];
+      at = it->second.end;
+    }
+  }
+
+  void release(int64_t begin, const Range &range, int64_t end) {
+    if (end <= range.written)
+      return;
+    change[range.written] += range.end - begin;
+    change[end] -= range.end - begin;
+  }
+
+  std::vector<int64_t> last, change;
+  std::vector<Ranges> arenas;
+  int64_t now = 0;
+};
+
+} // namespace
+
+FailureOr<std::vector<TouchedBytes>> touchedBytes(ModuleOp module) {
+  std::vector<TouchedBytes> stages;
+  for (auto program : module.getOps<rt::ProgramOp>()) {
+    stages.resize(program.getNumStages());
+    ProgramWalker walker(program);
+    if (failed(walker.forEachKind([&](int64_t rank) -> LogicalResult {
+          Endings endings(program);
+          if (failed(walker.walk(rank, endings)))
+            return failure();
+          Profile profile(program, endings.finish());
+          if (failed(walker.walk(rank, profile)))
+            return failure();
+          TouchedBytes found = profile.finish();
+          TouchedBytes &most = stages[stageOf(program, rank)];
+          most.peak = std::max(most.peak, found.peak);
+          most.sum = std::max(most.sum, found.sum);
+          return success();
+        })))
+      return failure();
+  }
+  return stages;
+}
+
+} // namespace heddle::lowering

@@ -1,0 +1,30 @@
+//===- TouchedBytes.h - Bytes that are in use, range by range ---*- C++ -*-===//
+
+#ifndef HEDDLE_PASSES_LOWERING_TOUCHEDBYTES_H
+#define HEDDLE_PASSES_LOWERING_TOUCHEDBYTES_H
+
+#include "mlir/IR/BuiltinOps.h"
+
+#include <vector>
+
+namespace heddle::lowering {
+
+/// Bytes of arenas in use during a step.
+struct TouchedBytes {
+  int64_t peak = 0; ///< the most at one piece of work
+  /// Of all pieces of work together: a lifetime that is one piece longer or
+  /// shorter changes it, wherever the peak is.
+  int64_t sum = 0;
+};
+
+/// For each pipeline stage the most that a rank of it has (ranks differ where a
+/// run of a state lies), with every loop, case and slot run with its numbers. A
+/// byte is in use from a write to the last read before it is written anew; one
+/// that a step reads first holds what the step before left, from that write to
+/// the end and from the start to that read. Other streams' work lasts until the
+/// main one waits for it. Objects, and how they are placed, are not looked at.
+mlir::FailureOr<std::vector<TouchedBytes>> touchedBytes(mlir::ModuleOp module);
+
+} // namespace heddle::lowering
+
+#endif // HEDDLE_PASSES_LOWERING_TOUCHEDBYTES_H
