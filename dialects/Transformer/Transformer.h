@@ -66,6 +66,12 @@ inline constexpr llvm::StringLiteral kMicroBatchesName =
 /// where the gradient's norm has a limit. All numbers are f64.
 inline constexpr llvm::StringLiteral kOptimizerName = "transformer.optimizer";
 
+/// Attribute of a module, a dictionary of types: the formats that a plan names.
+/// "compute" (parameters, activations and their gradients), "master" (what the
+/// optimizer updates), "gradients" (their sums), "reduce" (gradients on their
+/// way through a reduction over ranks). Absent: all is f32.
+inline constexpr llvm::StringLiteral kPrecisionName = "transformer.precision";
+
 /// The name of a value, "" where it has none.
 llvm::StringRef getName(mlir::Value value);
 

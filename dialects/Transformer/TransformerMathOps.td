@@ -42,6 +42,23 @@ def Transformer_AddOp : Transformer_RuleOp<"add", "..., ... -> ...; additive", [
   }]>];
 }
 
+def Transformer_CastOp : Transformer_RuleOp<"cast", "... -> ...; linear 0"> {
+  let summary = "The same values in another format";
+  let description = [{
+    Each element rounded to the nearest one of the result's format, ties to even.
+    Why it is needed is part of the location. Linear: a partial sum may be cast
+    where a plan names the format that its reduction travels in, and nowhere else
+    (`precision-verify-formats`).
+
+    ```mlir
+    %wb = transformer.cast %w : tensor<96x64xf32> -> tensor<96x64xbf16>
+    ```
+  }];
+  let arguments = (ins Transformer_Float:$input);
+  let results = (outs Transformer_Float:$result);
+  let assemblyFormat = "$input attr-dict `:` type($input) `->` type($result)";
+}
+
 def Transformer_BiasAddOp : Transformer_ComputedRuleOp<"bias_add", [HasGradient]> {
   let summary = "Adds a bias to the last dimensions";
   let description = [{

@@ -10,7 +10,8 @@ include "dialects/Transformer/TransformerDialect.td"
 def Transformer_StateOp : Transformer_Op<"state", [Symbol]> {
   let summary = "A named tensor, or one per layer, that lives from step to step";
   let description = [{
-    A parameter, a gradient, or optimizer state. With `layers` there is one
+    A parameter, a gradient, or optimizer state, its master copy in a wider format
+    among them. With `layers` there is one
     instance per layer and the name has `{}` where the layer's number goes.
     Parameters carry the names of Hugging Face checkpoints. `of` names the
     parameter that another state belongs to; `storage` a state whose bytes this

@@ -51,10 +51,12 @@ class Backward {
 public:
   Backward(const ModelConfig &model, const RankSizes &sizes)
       : model(model), sizes(sizes), tokens(sizes.tokens()),
-        isCut(!sizes.sequence.empty()), hidden(tokens * sizes.d * kFloat),
-        edge(sizes.edgeTokens() * sizes.d * kFloat),
-        middle(tokens * sizes.f * kFloat),
-        keys(tokens * sizes.g * sizes.k * kFloat), queries(keys * sizes.r),
+        isCut(!sizes.sequence.empty()),
+        hidden(tokens * sizes.d * sizes.formats.compute),
+        edge(sizes.edgeTokens() * sizes.d * sizes.formats.compute),
+        middle(tokens * sizes.f * sizes.formats.compute),
+        keys(tokens * sizes.g * sizes.k * sizes.formats.compute),
+        queries(keys * sizes.r),
         normSums(columnSums(sizes.edgeTokens(), sizes.d,
                             model.normHasBias() ? 2 : 1)),
         dropped(model.dropout.residual > 0 ? edge : 0),
@@ -217,9 +219,12 @@ FramePeak heddle::detail::backwardFrame(const ModelConfig &model,
 FramePeak heddle::detail::headFrame(const ModelConfig &model,
                                     const RankSizes &sizes) {
   const std::int64_t tokens = sizes.tokens(), rows = tokens * kFloat,
-                     hidden = rows * sizes.d, logits = rows * sizes.headRows;
+                     elements = tokens * sizes.formats.compute,
+                     hidden = elements * sizes.d,
+                     logits = elements * sizes.headRows;
   const std::int64_t edgeRows = sizes.edgeTokens() * kFloat,
-                     edge = edgeRows * sizes.d;
+                     edge =
+                         sizes.edgeTokens() * sizes.d * sizes.formats.compute;
   const std::int64_t statistics = edgeRows * (model.normHasBias() ? 2 : 1);
   const std::int64_t sums =
       columnSums(sizes.edgeTokens(), sizes.d, model.normHasBias() ? 2 : 1);

@@ -7,7 +7,7 @@
 
 namespace heddle::detail {
 
-/// Bytes per element of everything that is computed.
+/// Bytes of a statistic, and of an element of the optimizer's numbers.
 inline constexpr std::int64_t kFloat = 4;
 
 /// The peak of the head's temporaries; carriedBytes is the caller's.

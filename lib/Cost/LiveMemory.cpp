@@ -36,8 +36,11 @@ constexpr std::int64_t kCount = 8, kIdentifier = 4; // integers
 class Saved {
 public:
   Saved(const ModelConfig &model, const RankSizes &sizes)
-      : model(model), sizes(sizes), rows(sizes.tokens() * kFloat),
-        edgeRows(sizes.edgeTokens() * kFloat) {}
+      : model(model), sizes(sizes),
+        rows(sizes.tokens() * sizes.formats.compute),
+        edgeRows(sizes.edgeTokens() * sizes.formats.compute),
+        numbers(sizes.tokens() * kFloat),
+        edgeNumbers(sizes.edgeTokens() * kFloat) {}
 
   std::vector<SavedValue> list() {
     add("x1", "input of the first norm", edgeRows * sizes.d);
@@ -71,8 +74,8 @@ private:
             const std::string &which) {
     add(name, reader, (sizes.savesGathered[index] ? rows : edgeRows) * sizes.d);
     if (model.normHasBias())
-      add(name + "_mean", "gradient of the " + which, edgeRows);
-    add(name + "_rstd", "gradient of the " + which, edgeRows);
+      add(name + "_mean", "gradient of the " + which, edgeNumbers);
+    add(name + "_rstd", "gradient of the " + which, edgeNumbers);
   }
 
   void attention() {
@@ -80,22 +83,24 @@ private:
     const std::int64_t queries = keys * sizes.r;
     if (model.qkNorm) {
       add("q", "input of the queries' norm", queries);
-      add("qn_rstd", "gradient of the queries' norm", rows * sizes.g * sizes.r);
+      add("qn_rstd", "gradient of the queries' norm",
+          numbers * sizes.g * sizes.r);
       add("k", "input of the keys' norm", keys);
-      add("kn_rstd", "gradient of the keys' norm", rows * sizes.g);
+      add("kn_rstd", "gradient of the keys' norm", numbers * sizes.g);
     }
     const std::string rotated = model.position == PositionKind::Rope ? "r" : "";
     add("q" + rotated, "gradient of attention", queries);
     add("k" + rotated, "gradient of attention", keys);
     add("v", "gradient of attention", keys);
     add("o", "input of the output projection; gradient of attention", queries);
-    add("lse", "gradient of attention", rows * sizes.g * sizes.r);
+    add("lse", "gradient of attention", numbers * sizes.g * sizes.r);
   }
 
   const ModelConfig &model;
   const RankSizes &sizes;
-  const std::int64_t rows;     ///< bytes of one number per token
+  const std::int64_t rows;     ///< bytes of one element per token
   const std::int64_t edgeRows; ///< the same of the tokens between blocks
+  const std::int64_t numbers, edgeNumbers; ///< the same of statistics
   std::vector<SavedValue> values;
 };
 
@@ -142,7 +147,8 @@ static std::int64_t savedBytes(const RankSizes &sizes,
 static void addSlots(LiveMemory &memory, const RankSizes &sizes,
                      std::int64_t carried) {
   const RankStages &stages = sizes.stages;
-  const std::int64_t hidden = sizes.edgeTokens() * sizes.d * kFloat;
+  const std::int64_t hidden =
+      sizes.edgeTokens() * sizes.d * sizes.formats.compute;
   // Two that sends take in turn, one for a stage of the same place.
   auto outs = [](const RankStages::Side &side) -> std::int64_t {
     return side.chunks == 0 ? 0 : side.chunks > side.elsewhere ? 3 : 2;
@@ -150,7 +156,8 @@ static void addSlots(LiveMemory &memory, const RankSizes &sizes,
   const std::int64_t buffers = stages.activationLandings +
                                stages.gradientLandings + outs(stages.next) +
                                outs(stages.previous);
-  memory.passing = buffers * detail::alignBytes(sizes.sentElements() * kFloat);
+  memory.passing = buffers * detail::alignBytes(sizes.sentElements() *
+                                                sizes.formats.compute);
   // What the last block has made, for the head: x and delta.
   memory.saved += 2 * detail::alignBytes(hidden) * stages.headSets;
   memory.frames[0].carriedBytes = carried + kFloat; // the micro-batch's loss
@@ -186,7 +193,8 @@ LiveMemory heddle::liveMemory(const ModelConfig &model,
   LiveMemory memory;
   memory.parameters = storage.parameters();
   memory.gradients = storage.gradients();
-  memory.optimizer = isAdamW ? 2 * storage.optimizer() : 0;
+  memory.masters = sizes.formats.hasMaster ? storage.optimizer() : 0;
+  memory.optimizer = (isAdamW ? 2 * storage.optimizer() : 0) + memory.masters;
   memory.inputs = inputBytes(model, isAdamW, sizes);
   memory.outputs = kFloat + kCount + kFloat;
 
@@ -194,7 +202,8 @@ LiveMemory heddle::liveMemory(const ModelConfig &model,
   memory.savedValues = savedPerLayer(model, sizes);
   memory.saved = savedBytes(sizes, memory.savedValues);
 
-  const std::int64_t hidden = sizes.edgeTokens() * sizes.d * kFloat;
+  const std::int64_t hidden =
+      sizes.edgeTokens() * sizes.d * sizes.formats.compute;
   // The loss so far; the gradient that goes through the layers. A count that
   // is reduced is in the output, else beside it.
   const std::int64_t carried =
@@ -211,7 +220,8 @@ LiveMemory heddle::liveMemory(const ModelConfig &model,
   const Segment segments[] = {Segment::Head, Segment::Block};
   for (int i : {0, 1}) {
     memory.frames[i].gatheredBytes = storage.gathered(segments[i], i == 1);
-    memory.frames[i].bucketBytes = storage.made(segments[i]);
+    memory.frames[i].bucketBytes =
+        storage.made(segments[i]) + storage.onTheirWay(segments[i]);
   }
   // Those of the head are waited for behind the first block, and in slots
   // before it.

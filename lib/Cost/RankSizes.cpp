@@ -1,5 +1,6 @@
 #include "heddle/Cost/RankSizes.h"
 
+#include "Reductions.h"
 #include "Stages.h"
 
 #include "heddle/Plan/PlanLayout.h"
@@ -43,12 +44,11 @@ std::int64_t RankSizes::runElements(const RankParameter &parameter) const {
 }
 
 std::int64_t RankSizes::unitBytes(bool ofBackward) const {
-  constexpr std::int64_t kFloat = 4;
   std::int64_t bytes = 0;
   for (const RankParameter &parameter : parameters)
     if (parameter.family.segment == Segment::Block &&
         (!ofBackward || parameter.isReadByBackward()))
-      bytes += rowElements(parameter) * kFloat;
+      bytes += detail::alignBytes(rowElements(parameter) * formats.compute);
   return bytes;
 }
 
@@ -94,6 +94,7 @@ public:
 
 private:
   void readStorage();
+  void readFormats();
   Result<void> readParameters();
   Result<void> readValues();
   Result<void> readSaved(const PlanDims &whole);
@@ -123,6 +124,16 @@ static std::vector<std::string> words(const std::string &text) {
   for (std::string word; stream >> word;)
     result.push_back(word);
   return result;
+}
+
+void Reader::readFormats() {
+  auto bytesOf = [](const std::string &format) {
+    return format == "fp32" ? 4 : 2; // of those that checkPlan lets through
+  };
+  sizes.formats.compute = bytesOf(plan.precision.compute);
+  sizes.formats.gradients = bytesOf(plan.precision.gradients);
+  sizes.formats.reduce = bytesOf(plan.precision.reduce);
+  sizes.formats.hasMaster = plan.precision.master != "none";
 }
 
 void Reader::readStorage() {
@@ -348,6 +359,7 @@ Result<RankSizes> Reader::read() {
   for (const PlanRange &range : plan.stages.layers[place])
     sizes.layers += detail::numberOf(range);
   readStorage();
+  readFormats();
   if (Result<void> done = readParameters(); !done)
     return done.error();
   if (Result<void> done = readValues(); !done)

@@ -167,9 +167,9 @@ void Finder::add(std::vector<Reduction> unit, const Bucket &form) {
         continue;
       bucket.members.push_back(reduction);
       const RankParameter &parameter = *reduction.parameter;
-      bytes += 4 * (form.ofSums && storage.sumsInRuns()
-                        ? sizes.runElements(parameter)
-                        : parameter.elements());
+      bytes += sizes.formats.gradients * (form.ofSums && storage.sumsInRuns()
+                                              ? sizes.runElements(parameter)
+                                              : parameter.elements());
       if (bytes >= storage.buckets.gradientBytes)
         close();
     }
@@ -228,6 +228,11 @@ void Finder::ofSums() {
 
 std::vector<Bucket> detail::gradientBuckets(const RankSizes &sizes) {
   return Finder(sizes).run();
+}
+
+bool detail::isReducedAsRange(const RankSizes &sizes, const Bucket &bucket) {
+  return bucket.ofSums && !sizes.formats.castsToReduce() &&
+         bucket.members.front().steps.front().kind == CollectiveKind::AllReduce;
 }
 
 bool detail::peelsLastMicroBatch(const RankSizes &sizes) {

@@ -43,6 +43,10 @@ struct Bucket {
   bool isHidden = false; ///< backward of something else runs meanwhile
 };
 
+/// Whether the sums of a bucket, which lie side by side, are added in place as
+/// one range of memory, first of all.
+bool isReducedAsRange(const RankSizes &sizes, const Bucket &bucket);
+
 /// Whether the last micro-batch is a loop of its own: sums are reduced in it.
 bool peelsLastMicroBatch(const RankSizes &sizes);
 

@@ -15,18 +15,20 @@ static std::int64_t entryBytes(const RankSizes &sizes, std::int64_t bytes,
                              : stackBytes(bytes, entries);
 }
 
-/// Bytes of all parameters of which a rank has this many elements.
+/// Bytes of all parameters of which a rank has this many elements, each of
+/// `size` bytes.
 template <class Elements>
-static std::int64_t sum(const RankSizes &sizes, Elements elements) {
+static std::int64_t sum(const RankSizes &sizes, std::int64_t size,
+                        Elements elements) {
   std::int64_t bytes = 0;
   for (const RankParameter &parameter : sizes.parameters)
-    bytes += entryBytes(sizes, elements(parameter) * kFloat,
-                        parameter.family.layers);
+    bytes +=
+        entryBytes(sizes, elements(parameter) * size, parameter.family.layers);
   return bytes;
 }
 
 std::int64_t Storage::parameters() const {
-  return sum(sizes, [&](const RankParameter &parameter) {
+  return sum(sizes, sizes.formats.compute, [&](const RankParameter &parameter) {
     return storage.parametersInRuns() ? sizes.runElements(parameter)
            : storage.shards.empty()   ? parameter.elements()
                                       : sizes.rowElements(parameter);
@@ -34,7 +36,7 @@ std::int64_t Storage::parameters() const {
 }
 
 std::int64_t Storage::optimizer() const {
-  return sum(sizes, [&](const RankParameter &parameter) {
+  return sum(sizes, kFloat, [&](const RankParameter &parameter) {
     return storage.shards.empty() ? parameter.elements()
                                   : sizes.runElements(parameter);
   });
@@ -42,15 +44,20 @@ std::int64_t Storage::optimizer() const {
 
 std::int64_t Storage::gradients() const {
   auto bytesOf = [&](const RankParameter &parameter) {
-    return sumElements(sizes, parameter) * kFloat;
+    return sumElements(sizes, parameter) * sizes.formats.gradients;
   };
   std::int64_t bytes = 0;
   std::vector<const RankParameter *> inBuckets;
-  for (const Bucket &bucket : ofSums)
+  for (const Bucket &bucket : ofSums) {
     for (const Reduction &member : bucket.members) {
       bytes += alignBytes(bytesOf(*member.parameter)) * bucket.instances;
       inBuckets.push_back(member.parameter);
     }
+    const std::int64_t last = bytesOf(*bucket.members.back().parameter);
+    if (!sizes.stages.areCut &&
+        !isReducedAsRange(sizes, bucket)) // nothing is behind the last one
+      bytes -= alignBytes(last) - last;
+  }
   for (const RankParameter &parameter : sizes.parameters)
     if (std::find(inBuckets.begin(), inBuckets.end(), &parameter) ==
         inBuckets.end())
@@ -68,7 +75,8 @@ std::int64_t Storage::copies(Segment segment) const {
   for (const RankParameter &parameter : sizes.parameters)
     if (allStay || parameter.isReadByBackward() ||
         (segment == Segment::Head && parameter.family.segment == segment))
-      bytes += sizes.rowElements(parameter) * kFloat * parameter.family.layers;
+      bytes += stackBytes(sizes.rowElements(parameter) * sizes.formats.compute,
+                          parameter.family.layers);
   return bytes;
 }
 
@@ -88,7 +96,8 @@ std::int64_t Storage::gathered(Segment segment, bool ofBackward) const {
       continue;
     const std::int64_t slots =
         segment == Segment::Block ? storage.prefetch[ofBackward] + 1 : 1;
-    bytes += sizes.rowElements(parameter) * kFloat * slots;
+    bytes +=
+        stackBytes(sizes.rowElements(parameter) * sizes.formats.compute, slots);
   }
   return bytes;
 }
@@ -97,10 +106,55 @@ std::int64_t Storage::made(Segment segment) const {
   std::int64_t bytes = 0;
   for (const Bucket &bucket : ofMicroBatches)
     for (const Reduction &member : bucket.members) {
-      if (bucket.segment == segment)
-        bytes += (storage.sumsInRuns() ? sizes.rowElements(*member.parameter)
-                                       : member.parameter->elements()) *
-                 kFloat;
+      if (bucket.segment != segment)
+        continue;
+      // A row, unless the row is what it is cast to.
+      const bool isRow = storage.sumsInRuns() && !sizes.formats.castsToReduce();
+      bytes += (isRow ? sizes.rowElements(*member.parameter)
+                      : member.parameter->elements()) *
+               sizes.formats.gradients;
     }
   return bytes;
+}
+
+/// Elements of a gradient that is cast, as the row that runs are cut from where
+/// it is one.
+static std::int64_t castElements(const RankSizes &sizes, const Bucket &bucket,
+                                 const Reduction &member) {
+  const bool becomesRow = std::any_of(
+      member.steps.begin(), member.steps.end(), [](const ReductionStep &step) {
+        return !step.kind || *step.kind == CollectiveKind::ReduceScatter;
+      });
+  if (becomesRow)
+    return sizes.rowElements(*member.parameter);
+  return bucket.ofSums && sizes.storage.sumsInRuns()
+             ? sizes.runElements(*member.parameter)
+             : member.parameter->elements();
+}
+
+std::int64_t Storage::onTheirWay() const {
+  if (!sizes.formats.castsToReduce())
+    return 0;
+  std::int64_t most = 0;
+  for (const std::vector<Bucket> *buckets : {&ofSums, &ofMicroBatches})
+    for (const Bucket &bucket : *buckets) {
+      std::int64_t bytes = 0;
+      for (const Reduction &member : bucket.members)
+        bytes = alignBytes(bytes) +
+                castElements(sizes, bucket, member) * sizes.formats.reduce;
+      most = std::max(most, bytes);
+    }
+  return most;
+}
+
+std::int64_t Storage::onTheirWay(Segment segment) const {
+  const bool inEachMicroBatch = !ofMicroBatches.empty();
+  // One range of memory for all buckets: it is live between the first use and
+  // the last, where these are in one iteration of the loop over micro-batches.
+  const bool around =
+      inEachMicroBatch &&
+      (peelsLastMicroBatch(sizes) || (!storage.overlaps && !ofSums.empty()));
+  const bool behindHead = inEachMicroBatch || storage.overlaps;
+  return segment == Segment::Head ? (around ? onTheirWay() : 0)
+                                  : (behindHead ? onTheirWay() : 0);
 }

@@ -25,9 +25,14 @@ public:
   std::int64_t gathered(Segment segment, bool ofBackward) const;
   /// Gradients that a call has made, until they are reduced.
   std::int64_t made(Segment segment) const;
+  /// Gradients of the largest bucket in the format that they are reduced in,
+  /// where that is not the one that they are kept in; as far as a segment runs
+  /// meanwhile.
+  std::int64_t onTheirWay(Segment segment) const;
 
 private:
   std::int64_t copies(Segment segment) const;
+  std::int64_t onTheirWay() const;
 
   const RankSizes &sizes;
   const RankStorage &storage;

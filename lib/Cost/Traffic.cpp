@@ -60,7 +60,7 @@ public:
 
 private:
   void add(const std::string &cause, const AxisList &axes, std::int64_t calls,
-           std::int64_t elements, std::int64_t elementBytes = kFloat,
+           std::int64_t elements, std::int64_t elementBytes,
            CollectiveKind kind = CollectiveKind::AllReduce) {
     if (axes.empty())
       return;
@@ -80,20 +80,22 @@ private:
     const std::int64_t m = sizes.microBatches;
     if (from.chunks > 0)
       add(fmt::format("{}, received in parts", what), sizes.sentInParts(),
-          from.chunks * m, hiddenElements(), kFloat, CollectiveKind::AllGather);
+          from.chunks * m, hiddenElements(), sizes.formats.compute,
+          CollectiveKind::AllGather);
     if (to.elsewhere > 0)
       add(fmt::format("{}, to a stage elsewhere", what), places,
-          to.elsewhere * m, sizes.sentElements(), kFloat, CollectiveKind::Send);
+          to.elsewhere * m, sizes.sentElements(), sizes.formats.compute,
+          CollectiveKind::Send);
   }
   /// A sum of \p axes of what flows between blocks: whole, or each its part.
   void sum(const std::string &cause, const AxisList &axes, std::int64_t calls) {
-    add(cause, axes, calls, hiddenElements(), kFloat,
+    add(cause, axes, calls, hiddenElements(), sizes.formats.compute,
         sizes.sequence.empty() ? CollectiveKind::AllReduce
                                : CollectiveKind::ReduceScatter);
   }
   /// Where sequences are cut, what a product reads along all of them.
   void gather(const std::string &cause, std::int64_t calls) {
-    add(cause, sizes.sequence, calls, hiddenElements(), kFloat,
+    add(cause, sizes.sequence, calls, hiddenElements(), sizes.formats.compute,
         CollectiveKind::AllGather);
   }
 
@@ -140,9 +142,9 @@ void List::forward() {
 void List::head() {
   gather("head input", sizes.microBatches);
   // Of each row of logits: its maximum, the sum of exponentials, the label's.
-  add("row maximum", sizes.head, sizes.microBatches, sizes.tokens());
-  add("row sum", sizes.head, sizes.microBatches, sizes.tokens());
-  add("picked logit", sizes.head, sizes.microBatches, sizes.tokens());
+  add("row maximum", sizes.head, sizes.microBatches, sizes.tokens(), kFloat);
+  add("row sum", sizes.head, sizes.microBatches, sizes.tokens(), kFloat);
+  add("picked logit", sizes.head, sizes.microBatches, sizes.tokens(), kFloat);
   sum("gradient of head input", sizes.head, sizes.microBatches);
 }
 
@@ -154,13 +156,15 @@ void List::backward() {
   sum("gradient of MLP input", sizes.ffn, blocks);
   gather("gradient of attention output", blocks);
   // Each rank has the gradient of its query heads only.
-  add("gradient of keys", sizes.copies, blocks, keyElements());
+  add("gradient of keys", sizes.copies, blocks, keyElements(),
+      sizes.formats.compute);
   if (!sizes.valuesStayPartial())
-    add("gradient of values", sizes.copies, blocks, keyElements());
+    add("gradient of values", sizes.copies, blocks, keyElements(),
+        sizes.formats.compute);
   else if (!sizes
                 .splitsKvHeads()) // its sum with the keys' part, which is whole
     add("values' part of attention input's gradient", sizes.copies, blocks,
-        hiddenElements());
+        hiddenElements(), sizes.formats.compute);
   if (!sizes.savesGathered[0])
     gatherAgain("attention input, again");
   sum("gradient of attention input", sizes.heads, blocks);
@@ -185,7 +189,7 @@ void List::gradients() {
     add("gradient of the tied table, to its other place", places, 1,
         sizes.storage.shards.empty() ? table.elements()
                                      : sizes.runElements(table),
-        kFloat, CollectiveKind::Send);
+        sizes.formats.gradients, CollectiveKind::Send);
   }
 }
 
@@ -193,7 +197,9 @@ void List::gradients(const detail::Bucket &bucket) {
   const std::int64_t calls = bucket.instances * bucket.times;
   const std::string cause = causeOf(bucket);
   // Sums that lie side by side are reduced in place as one range.
-  bool isRange = bucket.ofSums && messages == Messages::Buckets;
+  bool isRange = bucket.ofSums && messages == Messages::Buckets &&
+                 !sizes.formats.castsToReduce();
+  const std::int64_t size = sizes.formats.reduce;
   const std::size_t before = list.size();
   for (std::size_t i = 0; i < bucket.members.front().steps.size(); ++i) {
     const auto [kind, axes, unused] = bucket.members.front().steps[i];
@@ -205,12 +211,12 @@ void List::gradients(const detail::Bucket &bucket) {
     std::int64_t range = 0;
     for (const detail::Reduction &member : bucket.members) {
       range += detail::alignBytes(
-          detail::sumElements(sizes, *member.parameter) * kFloat);
+          detail::sumElements(sizes, *member.parameter) * size);
       if (!isRange)
-        add(cause, axes, calls, member.steps[i].elements, kFloat, *kind);
+        add(cause, axes, calls, member.steps[i].elements, size, *kind);
     }
     if (isRange)
-      add(cause, axes, calls, range / kFloat);
+      add(cause, axes, calls, range / size, size);
   }
   if (bucket.isHidden)
     for (std::size_t i = before; i < list.size(); ++i)
@@ -242,7 +248,7 @@ void List::parameters() {
     add(storage.parametersInRuns() ? "parameter " + family.name
                                    : "updated " + family.name,
         storage.shards, reads * family.layers, sizes.rowElements(parameter),
-        kFloat, CollectiveKind::AllGather);
+        sizes.formats.compute, CollectiveKind::AllGather);
     if (!isRead || !isBlock)
       continue;
     for (bool ofBackward : {false, true}) // but for the first layers

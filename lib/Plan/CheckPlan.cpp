@@ -216,26 +216,44 @@ Result<void> PlanChecker::checkMemoryFeatures() {
 
 Result<void> PlanChecker::checkPrecision() {
   const PlanPrecision &precision = plan.precision;
-  if (precision.recipe != "fp32")
+  const bool isBf16 = precision.recipe == "bf16";
+  if (!isBf16 && precision.recipe != "fp32")
     return notSupported(
         fmt::format("precision recipe \"{}\"", precision.recipe),
-        "set precision.recipe to \"fp32\"");
-  for (const auto &[key, format] : {std::pair{"compute", precision.compute},
-                                    std::pair{"gradients", precision.gradients},
+        "set precision.recipe to \"bf16\" or \"fp32\"");
+  if (isBf16 && plan.stages.schedule != PlanScheduleKind::None)
+    return notSupported("precision recipe \"bf16\" with a schedule of stages",
+                        "set precision.recipe to \"fp32\", or "
+                        "stages.schedule to {\"kind\": \"none\"}");
+  const std::string master = isBf16 ? "fp32" : "none";
+  if (precision.compute != precision.recipe)
+    return notSupported(fmt::format("precision.compute \"{}\" in recipe \"{}\"",
+                                    precision.compute, precision.recipe),
+                        fmt::format("set it to \"{}\"", precision.recipe));
+  for (const auto &[key, format] : {std::pair{"gradients", precision.gradients},
                                     std::pair{"reduce", precision.reduce}})
-    if (format != "fp32")
-      return notSupported(fmt::format("precision.{} \"{}\"", key, format),
-                          "set it to \"fp32\"");
-  if (precision.master != "none")
+    if (format != "fp32" && (!isBf16 || format != "bf16"))
+      return notSupported(fmt::format("precision.{} \"{}\" in recipe \"{}\"",
+                                      key, format, precision.recipe),
+                          isBf16 ? "set it to \"fp32\" or \"bf16\""
+                                 : "set it to \"fp32\"");
+  if (precision.master != master)
     return notSupported(
-        fmt::format("precision.master \"{}\"", precision.master),
-        "set it to \"none\": fp32 parameters are their own master");
+        fmt::format("precision.master \"{}\" in recipe \"{}\"",
+                    precision.master, precision.recipe),
+        isBf16 ? "set it to \"fp32\""
+               : "set it to \"none\": fp32 parameters are their own master");
   if (!precision.exceptions.empty())
     return notSupported("precision.exceptions", "leave them empty");
   if (std::find(train.precision.begin(), train.precision.end(),
-                precision.recipe) == train.precision.end())
-    warn("the plan computes in {}, the training settings name {}",
-         precision.recipe, fmt::join(train.precision, ", "));
+                precision.recipe) != train.precision.end())
+    return {};
+  if (isBf16)
+    return refuse("precision recipe \"{}\", but the training settings allow "
+                  "{}; add it to precision there",
+                  precision.recipe, fmt::join(train.precision, ", "));
+  warn("the plan computes in {}, the training settings name {}",
+       precision.recipe, fmt::join(train.precision, ", "));
   return {};
 }
 

@@ -90,6 +90,12 @@ static void mapElements(Frame &frame, Value result,
   frame.set(result, std::move(output));
 }
 
+/// The rounding is that of every result.
+static LogicalResult evaluate(CastOp op, Frame &frame) {
+  frame.set(op.getResult(), frame.get(op.getInput()));
+  return success();
+}
+
 static LogicalResult evaluate(ActivationOp op, Frame &frame) {
   mapElements(frame, op.getResult(), {op.getInput()},
               [&](auto x) { return activate(op.getKind(), x[0]); });
@@ -210,6 +216,7 @@ static LogicalResult evaluate(StackTensorsOp op, Frame &frame) {
 }
 
 void heddle::interpret::addElementwise(Evaluators &evaluators) {
+  evaluators.add<CastOp>(evaluate);
   evaluators.add<ActivationOp>(evaluate);
   evaluators.add<ActivationGradOp>(evaluate);
   evaluators.add<GatedOp>(evaluate);

@@ -71,16 +71,28 @@ Tensor heddle::interpret::makeTestParameter(StateOp state,
   return value;
 }
 
+LogicalResult heddle::interpret::setParameter(Machine &machine,
+                                              StateOp parameter, int64_t layer,
+                                              const Tensor &value) {
+  for (StateOp state : machine.getStates()) {
+    bool isMaster = state.getKind() == StateKind::Master &&
+                    state.getOf() == parameter.getSymName();
+    if ((isMaster || state == parameter) &&
+        failed(machine.setState(state.getSymName(), layer, value)))
+      return failure();
+  }
+  return success();
+}
+
 LogicalResult heddle::interpret::setTestParameters(Machine &machine,
                                                    uint64_t seed) {
   for (StateOp state : machine.getStates()) {
     if (state.getKind() != StateKind::Parameter)
       continue;
+    RankedTensorType type = machine.getWholeType(state);
     for (int64_t layer = 0; layer < machine.getCount(state); ++layer)
-      if (failed(machine.setState(state.getSymName(), layer,
-                                  makeTestParameter(state,
-                                                    machine.getWholeType(state),
-                                                    layer, seed))))
+      if (failed(setParameter(machine, state, layer,
+                              makeTestParameter(state, type, layer, seed))))
         return failure();
   }
   return success();

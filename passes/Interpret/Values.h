@@ -19,6 +19,12 @@ Tensor makeTestParameter(transformer::StateOp state,
                          mlir::RankedTensorType type, int64_t layer,
                          uint64_t seed);
 
+/// Gives a parameter a value, and its master, if it has one: each in its own
+/// format.
+mlir::LogicalResult setParameter(Machine &machine,
+                                 transformer::StateOp parameter, int64_t layer,
+                                 const Tensor &value);
+
 /// Gives every parameter its value of `makeTestParameter`.
 mlir::LogicalResult setTestParameters(Machine &machine, uint64_t seed);
 

@@ -334,11 +334,14 @@ void FunctionPrinter::printRope(rt::RopeOp op) {
   int64_t positions = typeOf(op.getPositions()).getNumElements();
   int64_t heads = typeOf(op.getInput()).getNumElements() /
                   (2 * frequencies.size()) / positions;
-  statement(op, formatv("rope({0}, {1}, {2}, {3}, {{{4}}, {5}, {6}, {7}, {8})",
-                        stream(op.getStream()), stringLiteral(op.getLabel()),
-                        positions, heads, llvm::join(frequencies, ", "),
-                        op.getInverse() ? "true" : "false", get(op.getInput()),
-                        get(op.getPositions()), get(op.getOutput())));
+  statement(op,
+            formatv("rope({0}, {1}, {2}, {3}, {{{4}}, {5}, {6}, {7}, {8}, {9})",
+                    stream(op.getStream()), stringLiteral(op.getLabel()),
+                    positions, heads, llvm::join(frequencies, ", "),
+                    op.getInverse() ? "true" : "false",
+                    dtypeName(typeOf(op.getInput()).getElementType()),
+                    get(op.getInput()), get(op.getPositions()),
+                    get(op.getOutput())));
 }
 
 //===----------------------------------------------------------------------===//

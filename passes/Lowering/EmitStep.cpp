@@ -100,9 +100,9 @@ inline heddle_rt_status attentionGrad(heddle_rt_stream *stream, const heddle_rt_
 
 template <int N>
 inline heddle_rt_status rope(heddle_rt_stream *stream, const char *name, int64_t positions, int64_t heads,
-                             const double (&frequencies)[N], bool inverse, const void *input, const int32_t *at,
-                             void *output) {
-  const heddle_rt_rope_args args = {name, positions, heads, 2 * N, frequencies, inverse};
+                             const double (&frequencies)[N], bool inverse, heddle_rt_dtype dtype,
+                             const void *input, const int32_t *at, void *output) {
+  const heddle_rt_rope_args args = {name, positions, heads, 2 * N, frequencies, inverse, dtype};
   return heddle_rt_rope(stream, &args, input, at, output);
 }
 

@@ -338,6 +338,8 @@ Values lowering::buildBody(Operation *op, ArrayRef<Value> operands,
     v.push_back({&body, operand});
   return llvm::TypeSwitch<Operation *, Values>(op)
       .Case<AddOp>([&](auto) { return Values{addAny(body, v[0], v[1])}; })
+      // Operands convert where they are read and written.
+      .Case<CastOp>([&](auto) { return Values{v[0]}; })
       .Case<BiasAddOp>([&](auto) { return Values{v[0] + v[1]}; })
       .Case<ActivationOp>(
           [&](auto a) { return Values{activate(a.getKind(), v[0])}; })
@@ -429,7 +431,7 @@ static KernelForm elementwiseForm(Operation *op) {
 std::optional<KernelForm> lowering::getKernelForm(Operation *op) {
   using enum Role;
   return llvm::TypeSwitch<Operation *, std::optional<KernelForm>>(op)
-      .Case<AddOp, ActivationOp, ActivationGradOp, GatedOp, GatedGradOp,
+      .Case<AddOp, CastOp, ActivationOp, ActivationGradOp, GatedOp, GatedGradOp,
             TokenLossOp, ClipFactorOp, AdamWOp, SgdOp>(
           [&](auto) { return elementwiseForm(op); })
       .Case<BiasAddOp>([&](auto add) {

@@ -10,12 +10,12 @@ using namespace heddle::transformer;
 LogicalResult StepLowering::lowerBucket(dist::BucketOp bucket) {
   Block &body = bucket.getBody().front();
   prepare(body);
-  for (Operation &op : body)
-    zeroTails(&op);
   if (computeAhead)
     order("gradients_ready", kCompute, kComm);
   computeAhead = false;
   lowering.stream = kComm.str();
+  for (Operation &op : body)
+    zeroTails(&op);
   for (auto op = body.begin(); op != body.end();) {
     auto end = std::next(op);
     bool together =
@@ -53,6 +53,9 @@ void StepLowering::noteMoved(StringRef object) {
 }
 
 LogicalResult StepLowering::lowerTogether(ArrayRef<Operation *> ops) {
+  // What is still to be launched does not belong into a group.
+  if (failed(lowering.flush()))
+    return failure();
   for (Operation *op : ops) {
     if (auto reduce = dyn_cast<dist::AllReduceOp>(op);
         reduce && !lowering.isBound(reduce.getResult()))
@@ -124,6 +127,48 @@ void StepLowering::prepareStore(StoreOp store) {
     lowering.bind(gather.getInput(), states.runOf(row, gather.getAxes()));
 }
 
+/// The op that alone reads a value, if it is one of those between two casts.
+static Operation *nextOnTheWay(Value value) {
+  Operation *user = value.hasOneUse() ? *value.user_begin() : nullptr;
+  return isa_and_nonnull<dist::AllReduceOp, dist::ToRowOp,
+                         dist::ReduceScatterOp, dist::SliceOp>(user)
+             ? user
+             : nullptr;
+}
+
+void StepLowering::placeCasts(dist::BucketOp bucket) {
+  Family family{
+      "gradients_on_their_way", "cast to be reduced", {}, "communication"};
+  for (auto cast : bucket.getBody().getOps<CastOp>()) {
+    Operation *next = nextOnTheWay(cast.getResult());
+    if (!next) // behind a reduction
+      continue;
+    Operation *last = next;
+    while (isa<dist::AllReduceOp>(last) && nextOnTheWay(last->getResult(0)))
+      last = nextOnTheWay(last->getResult(0));
+    auto row = dyn_cast<dist::ToRowOp>(last);
+    auto type = cast.getResult().getType();
+    int64_t elements =
+        row ? row.getType().getNumElements() : type.getNumElements();
+    family.type = RankedTensorType::get({elements}, type.getElementType());
+    Value made = states.rowEntry(family, Value());
+    family.offset += bytesBetween(family.type);
+    if (elements > type.getNumElements())
+      rowsWithTail[cast].push_back({row, made});
+    Value place = states.viewOf(made, type.getShape());
+    lowering.bind(cast.getResult(), place);
+    for (; next; next = nextOnTheWay(next->getResult(0))) {
+      if (isa<dist::ToRowOp>(next))
+        place = made;
+      else if (!row && !isa<dist::AllReduceOp>(next)) // a part of a dimension
+        break;
+      else if (!isa<dist::AllReduceOp>(next)) // in a run of the row
+        place = states.runOf(made, next->getAttrOfType<ArrayAttr>("axes"));
+      lowering.bind(next->getResult(0), place);
+    }
+  }
+}
+
 void StepLowering::prepareRow(dist::ToRowOp row) {
   Value value = row.getInput();
   if (!isFree(value))
@@ -154,10 +199,10 @@ void StepLowering::zeroTails(Operation *maker) {
     int64_t begin =
         cast<RankedTensorType>(row.getInput().getType()).getNumElements();
     int64_t tail = row.getType().getNumElements() - begin;
-    computeAhead = true;
+    computeAhead |= lowering.stream == kCompute;
     rt::ZeroOp::create(builder(), row.getLoc(),
                        "step: end of " + getName(row.getInput()).str(),
-                       states.viewOf(made, {tail}, begin), kCompute);
+                       states.viewOf(made, {tail}, begin), lowering.stream);
   }
 }
 

@@ -136,13 +136,21 @@ void StepLowering::prepare(Block &block) {
       planLoop(loop);
     if (auto store = dyn_cast<StoreOp>(op))
       prepareStore(store);
+    // What is cast behind a reduction adds itself to the sum.
+    if (auto sum = dyn_cast<AccumulateOp>(op))
+      if (auto cast = sum.getValue().getDefiningOp<CastOp>();
+          cast && isFree(cast.getResult()))
+        lowering.accumulate(cast.getResult(),
+                            stateEntry(sum.getState(), sum.getIndex()));
   }
   for (Operation &op : block) {
     if (auto row = dyn_cast<dist::ToRowOp>(op))
       prepareRow(row);
-    if (auto bucket = dyn_cast<dist::BucketOp>(op))
+    if (auto bucket = dyn_cast<dist::BucketOp>(op)) {
+      placeCasts(bucket);
       for (auto row : bucket.getBody().getOps<dist::ToRowOp>())
         prepareRow(row);
+    }
   }
   lowering.prepare(block);
 }
@@ -256,7 +264,7 @@ const Signature *StepLowering::accumulatingCall(Value value) {
 }
 
 LogicalResult StepLowering::lowerAccumulate(AccumulateOp sum) {
-  if (!accumulatingCall(sum.getValue()))
+  if (!accumulatingCall(sum.getValue()) && !lowering.adds(sum.getValue()))
     lowering.addBuffers(sum.getLoc(), "step: accumulate",
                         lowering.placeOf(sum.getValue()),
                         stateEntry(sum.getState(), sum.getIndex()),

@@ -80,6 +80,7 @@ public:
   void accumulate(mlir::Value value, mlir::Value buffer) {
     sums[value] = buffer;
   }
+  bool adds(mlir::Value value) const { return sums.contains(value); }
 
   /// Lowers an op on tensors (one with a factor rule, or a collective). Ops
   /// that one kernel can hold are gathered; `flush` launches what was gathered.

@@ -22,6 +22,7 @@ static StringRef classOf(StateKind kind) {
   case StateKind::GradientSum:
   case StateKind::Gradient:
     return "gradients";
+  case StateKind::Master:
   case StateKind::AdamM:
   case StateKind::AdamV:
     return "optimizer";
@@ -37,6 +38,8 @@ static std::pair<StringRef, RankedTensorType> rowAccess(Operation *op) {
     Value source = toRow.getInput();
     if (auto reduce = source.getDefiningOp<dist::AllReduceOp>())
       source = reduce.getInput(); // in place
+    if (auto cast = source.getDefiningOp<CastOp>())
+      source = cast.getInput(); // its run is kept where the sum was
     if (auto load = source.getDefiningOp<LoadOp>())
       return {load.getState(), cast<RankedTensorType>(toRow.getType())};
   }

@@ -98,6 +98,10 @@ private:
   /// from runs is computed in the part of the whole that is this rank's.
   void prepareStore(transformer::StoreOp store);
 
+  /// Gradients that are cast to be reduced go through one range of memory, each
+  /// bucket's behind those of the bucket before: all on one stream.
+  void placeCasts(dist::BucketOp bucket);
+
   /// A value that becomes a row begins one; a reduced sum of gradients stays
   /// where the sum is.
   void prepareRow(dist::ToRowOp row);
@@ -105,7 +109,7 @@ private:
   void beginRow(dist::ToRowOp row);
 
   /// Zeros behind the values that an op makes as rows, just before it: earlier
-  /// the row would be held for nothing.
+  /// the row would be held for nothing. In a bucket, before all of it.
   void zeroTails(mlir::Operation *maker);
 
   /// Rows and tensors are two ways to see one place, a run is a part of it.

@@ -17,7 +17,7 @@ static bool isCollective(Operation *op) {
 /// Whether an op can stand between the gradient and where it is stored.
 static bool isStep(Operation *op) {
   return isCollective(op) || isa<dist::ToRowOp, dist::FromRowOp, dist::SliceOp,
-                                 dist::MakePartialOp>(op);
+                                 dist::MakePartialOp, CastOp>(op);
 }
 
 Operation *Reduction::call() const {

@@ -15,6 +15,7 @@
 #include "passes/Overlap/Passes.h"
 #include "passes/Planning/ApplyPlan.h"
 #include "passes/Planning/WriteTables.h"
+#include "passes/Precision/Passes.h"
 #include "passes/Sharding/Passes.h"
 #include "passes/Stages/Passes.h"
 
@@ -25,7 +26,7 @@ using namespace heddle;
 
 std::string heddle::phaseName(Phase phase) {
   static constexpr const char *kNames[] = {
-      "import", "autodiff", "sharding", "collectives",
+      "import", "autodiff", "sharding", "precision", "collectives",
       "stages", "overlap",  "lowering", "memory"};
   int number = static_cast<int>(phase);
   return "0" + std::to_string(number + 1) + "-" + kNames[number];
@@ -61,6 +62,11 @@ static void addPasses(Phase phase, PassManager &passes) {
     // refused.
     passes.addPass(createPropagateLayoutsPass());
     passes.addPass(createVerifyLayoutsPass());
+    break;
+  case Phase::Precision:
+    // Formats other than f32, masters of parameters, casts around reductions.
+    passes.addPass(createSetFormatsPass());
+    passes.addPass(createVerifyFormatsPass());
     break;
   case Phase::Collectives:
     // One rank's program, with explicit collectives.

@@ -26,6 +26,7 @@ enum class Phase {
   Import,
   Autodiff,
   Sharding,
+  Precision,
   Collectives,
   Stages,
   Overlap,
@@ -33,8 +34,9 @@ enum class Phase {
   Memory
 };
 inline constexpr Phase kPhases[] = {
-    Phase::Import, Phase::Autodiff, Phase::Sharding, Phase::Collectives,
-    Phase::Stages, Phase::Overlap,  Phase::Lowering, Phase::Memory};
+    Phase::Import,    Phase::Autodiff,    Phase::Sharding,
+    Phase::Precision, Phase::Collectives, Phase::Stages,
+    Phase::Overlap,   Phase::Lowering,    Phase::Memory};
 
 /// "01-import", ...
 std::string phaseName(Phase phase);

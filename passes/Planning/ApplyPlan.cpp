@@ -44,6 +44,8 @@ public:
     module->setAttr("dist.plan", builder.getStringAttr(writePlan(plan)));
     module->setAttr(dist::kStorageName, storage());
     module->setAttr(dist::kOverlapName, overlap());
+    if (plan.precision.recipe != "fp32")
+      module->setAttr(transformer::kPrecisionName, precision());
     if (failed(writeParameters()) || failed(writeValues()))
       return failure();
     return writeSchedule();
@@ -112,6 +114,20 @@ private:
                 builder.getI64IntegerAttr(overlaps ? plan.zero.prefetch : 0));
     entries.set("memory_bytes",
                 builder.getI64IntegerAttr(plan.overlapMemoryBytes.value_or(0)));
+    return entries.getDictionary(module.getContext());
+  }
+
+  /// Words of a plan that `checkPlan` has let through.
+  DictionaryAttr precision() {
+    NamedAttrList entries;
+    for (const auto &[key, word] :
+         {std::pair("compute", &plan.precision.compute),
+          std::pair("master", &plan.precision.master),
+          std::pair("gradients", &plan.precision.gradients),
+          std::pair("reduce", &plan.precision.reduce)})
+      entries.set(key,
+                  TypeAttr::get(*word == "bf16" ? Type(builder.getBF16Type())
+                                                : Type(builder.getF32Type())));
     return entries.getDictionary(module.getContext());
   }
 

@@ -96,6 +96,8 @@ private:
       return "f32";
     if (type.isF64())
       return "f64";
+    if (type.isBF16())
+      return "bf16";
     return type.isInteger(64) ? "i64" : "i32";
   }
 
@@ -180,7 +182,8 @@ private:
     file.set("order", numbers(*parameter.getFileOrder()));
     entry.set("file", file.getDictionary(module.getContext()));
     entry.set("decay", builder.getBoolAttr(parameter.getDecay()));
-    if (state.getKind() == StateKind::Parameter) {
+    if (state.getKind() == StateKind::Parameter ||
+        state.getKind() == StateKind::Master) {
       NamedAttrList initial;
       initial.set("type", text(transformer::stringifyInitializer(
                               *parameter.getInitializer())));

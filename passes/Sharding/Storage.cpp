@@ -75,6 +75,7 @@ ArrayAttr Storage::runsOf(StateKind kind) const {
     return gradientSum;
   case StateKind::Gradient:
     return gradient;
+  case StateKind::Master:
   case StateKind::AdamM:
   case StateKind::AdamV:
     return optimizer;

@@ -23,9 +23,9 @@ const char *nameOf(const Args &args) {
 }
 
 heddle_rt_status checkArgs(const Args &args) {
-  if (args.dtype != HEDDLE_RT_F32)
-    return invalid("{}: the host has attention on f32, not on {}", nameOf(args),
-                   heddle::runtime::nameOf(args.dtype));
+  if (args.dtype != HEDDLE_RT_F32 && args.dtype != HEDDLE_RT_BF16)
+    return invalid("{}: the host has attention on f32 and bf16, not on {}",
+                   nameOf(args), heddle::runtime::nameOf(args.dtype));
   for (const int64_t size : {args.batch, args.queries, args.keys, args.groups,
                              args.heads, args.head_size, args.window})
     if (size < 0 || size > INT32_MAX)
@@ -79,7 +79,9 @@ void declare(Accesses &accesses, const Args &args, const Operand &operand,
   if (!operand.keys)
     extents.push_back({args.heads, s.head});
   extents.push_back({args.head_size, 1});
-  heddle::host::appendRuns(accesses, operand.data, 4, extents, writes);
+  heddle::host::appendRuns(accesses, operand.data,
+                           heddle::runtime::bytesOf(args.dtype), extents,
+                           writes);
 }
 
 void declareSide(Accesses &accesses, const Args &args, const float *lse,
@@ -116,6 +118,16 @@ double flopsOf(const Args &args, int products) {
   }
   return 2.0 * products * pairs * double(args.head_size) *
          double(args.batch * args.groups * args.heads);
+}
+
+template <class T>
+void setOperands(AttentionOperands<T> &x, const void *q, const void *k,
+                 const void *v, void *o, float *lse) {
+  x.q = static_cast<const T *>(q);
+  x.k = static_cast<const T *>(k);
+  x.v = static_cast<const T *>(v);
+  x.o = static_cast<T *>(o);
+  x.lse = lse;
 }
 
 template <class Run>
@@ -167,16 +179,15 @@ heddle_rt_status heddle_rt_attention(heddle_rt_stream *stream, const Args *args,
     declare(accesses, *args, output, 1);
     declareSide(accesses, *args, lse, true);
   }
-  AttentionOperands x;
-  x.q = static_cast<const float *>(q);
-  x.k = static_cast<const float *>(k);
-  x.v = static_cast<const float *>(v);
-  x.o = static_cast<float *>(o);
-  x.lse = lse;
-  return queue(stream, *args, "attention", 2, accesses,
-               [x](const Args &args, int threads) {
-                 return heddle::host::attentionForward(args, x, threads);
-               });
+  const auto run = [&]<class T>(AttentionOperands<T> x) {
+    setOperands(x, q, k, v, o, lse);
+    return queue(stream, *args, "attention", 2, accesses,
+                 [x](const Args &args, int threads) {
+                   return heddle::host::attentionForward(args, x, threads);
+                 });
+  };
+  return args->dtype == HEDDLE_RT_F32 ? run(AttentionOperands<float>())
+                                      : run(AttentionOperands<heddle::bf16>());
 }
 
 heddle_rt_status heddle_rt_attention_grad(heddle_rt_stream *stream,
@@ -213,18 +224,17 @@ heddle_rt_status heddle_rt_attention_grad(heddle_rt_stream *stream,
       declare(accesses, *args, output, 1);
     declareSide(accesses, *args, lse, false);
   }
-  AttentionOperands x;
-  x.q = static_cast<const float *>(q);
-  x.k = static_cast<const float *>(k);
-  x.v = static_cast<const float *>(v);
-  x.o = const_cast<float *>(static_cast<const float *>(o));
-  x.lse = const_cast<float *>(lse);
-  x.gradO = static_cast<const float *>(gradO);
-  x.gradQ = static_cast<float *>(gradQ);
-  x.gradK = static_cast<float *>(gradK);
-  x.gradV = static_cast<float *>(gradV);
-  return queue(stream, *args, "attention_grad", 5, accesses,
-               [x](const Args &args, int threads) {
-                 return heddle::host::attentionBackward(args, x, threads);
-               });
+  const auto run = [&]<class T>(AttentionOperands<T> x) {
+    setOperands(x, q, k, v, const_cast<void *>(o), const_cast<float *>(lse));
+    x.gradO = static_cast<const T *>(gradO);
+    x.gradQ = static_cast<T *>(gradQ);
+    x.gradK = static_cast<T *>(gradK);
+    x.gradV = static_cast<T *>(gradV);
+    return queue(stream, *args, "attention_grad", 5, accesses,
+                 [x](const Args &args, int threads) {
+                   return heddle::host::attentionBackward(args, x, threads);
+                 });
+  };
+  return args->dtype == HEDDLE_RT_F32 ? run(AttentionOperands<float>())
+                                      : run(AttentionOperands<heddle::bf16>());
 }

@@ -22,6 +22,8 @@ namespace {
 
 using Args = heddle_rt_attention_args;
 using Strides = heddle_rt_attention_strides;
+using Wide = AttentionOperands<float>;
+using Narrow = AttentionOperands<bf16>;
 
 constexpr int kLanes = 32; ///< partial sums of a row, added in a fixed order
 constexpr int64_t kKeyBlock = 64;
@@ -259,9 +261,8 @@ const float *keepRow(const Args &args, const Block &block, int64_t i) {
   return keep;
 }
 
-bool forwardBlock(const Args &args, const AttentionOperands &x,
-                  const Visibility &visibility, const Block &block,
-                  float *scores) {
+bool forwardBlock(const Args &args, const Wide &x, const Visibility &visibility,
+                  const Block &block, float *scores) {
   const auto [b, g, r, first, last, keys] = block;
   const int64_t n = block.columns(), size = args.head_size;
   float *o = at(x.o, args.o, b, first, g, r);
@@ -305,9 +306,8 @@ bool forwardBlock(const Args &args, const AttentionOperands &x,
 
 /// scores becomes the probabilities p that forward multiplied v by, gradients p
 /// (dp - dot(grad o, o)) of the softmax.
-void softmaxGrad(const Args &args, const AttentionOperands &x,
-                 const Visibility &visibility, const Block &block,
-                 float *scores, float *gradients) {
+void softmaxGrad(const Args &args, const Wide &x, const Visibility &visibility,
+                 const Block &block, float *scores, float *gradients) {
   const auto [b, g, r, first, last, keys] = block;
   const int64_t n = block.columns();
   for (int64_t i = first; i < last; ++i) {
@@ -332,7 +332,7 @@ void softmaxGrad(const Args &args, const AttentionOperands &x,
   }
 }
 
-bool backwardBlock(const Args &args, const AttentionOperands &x,
+bool backwardBlock(const Args &args, const Wide &x,
                    const Visibility &visibility, const Block &block,
                    float *scores, float *gradients) {
   const auto [b, g, r, first, last, keys] = block;
@@ -404,33 +404,144 @@ float *scratch(const Args &args, int64_t count) {
   return memory.data();
 }
 
-} // namespace
-
-bool attentionForward(const Args &args, const AttentionOperands &x,
-                      int threads) {
-  return forPairs(args, threads, [&](int64_t b, int64_t g) {
-    const Visibility visibility(args, b);
-    float *scores = scratch(args, 1);
-    return forBlocks(args, visibility, b, g, [&](const Block &block) {
-      return forwardBlock(args, x, visibility, block, scores);
-    });
+bool forwardPair(const Args &args, const Wide &x, int64_t b, int64_t g) {
+  const Visibility visibility(args, b);
+  float *scores = scratch(args, 1);
+  return forBlocks(args, visibility, b, g, [&](const Block &block) {
+    return forwardBlock(args, x, visibility, block, scores);
   });
 }
 
-bool attentionBackward(const Args &args, const AttentionOperands &x,
-                       int threads) {
-  return forPairs(args, threads, [&](int64_t b, int64_t g) {
-    for (int64_t j = 0; j < args.keys; ++j) {
-      clear(at(x.gradK, args.grad_k, b, j, g), args.head_size);
-      clear(at(x.gradV, args.grad_v, b, j, g), args.head_size);
-    }
-    const Visibility visibility(args, b);
-    float *scores = scratch(args, 2);
-    float *gradients = scores + queryBlock(args) * args.keys;
-    return forBlocks(args, visibility, b, g, [&](const Block &block) {
-      return backwardBlock(args, x, visibility, block, scores, gradients);
-    });
+bool backwardPair(const Args &args, const Wide &x, int64_t b, int64_t g) {
+  for (int64_t j = 0; j < args.keys; ++j) {
+    clear(at(x.gradK, args.grad_k, b, j, g), args.head_size);
+    clear(at(x.gradV, args.grad_v, b, j, g), args.head_size);
+  }
+  const Visibility visibility(args, b);
+  float *scores = scratch(args, 2);
+  float *gradients = scores + queryBlock(args) * args.keys;
+  return forBlocks(args, visibility, b, g, [&](const Block &block) {
+    return backwardBlock(args, x, visibility, block, scores, gradients);
   });
+}
+
+/// One (sequence, KV head) of bf16 operands as dense fp32 ones.
+class WidePair {
+public:
+  WidePair(const Args &args, int64_t b, int64_t g) : b(b), g(g), args(args) {
+    const Strides queries = {0, args.heads * args.head_size, 0, args.head_size};
+    const Strides keys = {0, args.head_size, 0, 0};
+    for (Strides *strides :
+         {&this->args.q, &this->args.o, &this->args.grad_q, &this->args.grad_o})
+      *strides = queries;
+    for (Strides *strides :
+         {&this->args.k, &this->args.v, &this->args.grad_k, &this->args.grad_v})
+      *strides = keys;
+    thread_local std::vector<float> memory;
+    memory.resize(size_t(4 * (elements(false) + elements(true))));
+    next = memory.data();
+  }
+
+  float *make(bool ofKeys) {
+    float *made = next;
+    next += elements(ofKeys);
+    return made;
+  }
+  const float *read(const bf16 *from, const Strides &strides, bool ofKeys) {
+    float *to = make(ofKeys);
+    forRows(strides, ofKeys, [&](int64_t place, int64_t dense) {
+      for (int64_t c = 0; c < args.head_size; ++c)
+        to[dense + c] = widen(from[place + c]);
+    });
+    return to;
+  }
+  void write(const float *from, bf16 *to, const Strides &strides, bool ofKeys) {
+    forRows(strides, ofKeys, [&](int64_t place, int64_t dense) {
+      for (int64_t c = 0; c < args.head_size; ++c)
+        narrow(from[dense + c], to[place + c]);
+    });
+  }
+
+private:
+  int64_t rows(bool ofKeys) const { return ofKeys ? args.keys : args.queries; }
+  int64_t heads(bool ofKeys) const { return ofKeys ? 1 : args.heads; }
+  int64_t elements(bool ofKeys) const {
+    return rows(ofKeys) * heads(ofKeys) * args.head_size;
+  }
+  template <class Row>
+  void forRows(const Strides &strides, bool ofKeys, Row row) {
+    for (int64_t i = 0; i < rows(ofKeys); ++i)
+      for (int64_t r = 0; r < heads(ofKeys); ++r)
+        row(b * strides.batch + i * strides.sequence + g * strides.group +
+                r * strides.head,
+            (i * heads(ofKeys) + r) * args.head_size);
+  }
+
+  const int64_t b, g;
+  float *next;
+
+public:
+  Args args; ///< those of the dense operands
+};
+
+bool forwardPair(const Args &args, const Narrow &x, int64_t b, int64_t g) {
+  WidePair pair(args, b, g);
+  Wide wide;
+  wide.q = pair.read(x.q, args.q, false);
+  wide.k = pair.read(x.k, args.k, true);
+  wide.v = pair.read(x.v, args.v, true);
+  wide.o = pair.make(false);
+  wide.lse = x.lse;
+  const bool fine = forwardPair(pair.args, wide, b, g);
+  pair.write(wide.o, x.o, args.o, false);
+  return fine;
+}
+
+bool backwardPair(const Args &args, const Narrow &x, int64_t b, int64_t g) {
+  WidePair pair(args, b, g);
+  Wide wide;
+  wide.q = pair.read(x.q, args.q, false);
+  wide.k = pair.read(x.k, args.k, true);
+  wide.v = pair.read(x.v, args.v, true);
+  wide.o = const_cast<float *>(pair.read(x.o, args.o, false));
+  wide.lse = x.lse;
+  wide.gradO = pair.read(x.gradO, args.grad_o, false);
+  wide.gradQ = pair.make(false);
+  wide.gradK = pair.make(true);
+  wide.gradV = pair.make(true);
+  const bool fine = backwardPair(pair.args, wide, b, g);
+  pair.write(wide.gradQ, x.gradQ, args.grad_q, false);
+  pair.write(wide.gradK, x.gradK, args.grad_k, true);
+  pair.write(wide.gradV, x.gradV, args.grad_v, true);
+  return fine;
+}
+
+template <class Operands>
+bool forwardPairs(const Args &args, const Operands &x, int threads) {
+  return forPairs(args, threads, [&](int64_t b, int64_t g) {
+    return forwardPair(args, x, b, g);
+  });
+}
+template <class Operands>
+bool backwardPairs(const Args &args, const Operands &x, int threads) {
+  return forPairs(args, threads, [&](int64_t b, int64_t g) {
+    return backwardPair(args, x, b, g);
+  });
+}
+
+} // namespace
+
+bool attentionForward(const Args &args, const Wide &x, int threads) {
+  return forwardPairs(args, x, threads);
+}
+bool attentionForward(const Args &args, const Narrow &x, int threads) {
+  return forwardPairs(args, x, threads);
+}
+bool attentionBackward(const Args &args, const Wide &x, int threads) {
+  return backwardPairs(args, x, threads);
+}
+bool attentionBackward(const Args &args, const Narrow &x, int threads) {
+  return backwardPairs(args, x, threads);
 }
 
 } // namespace heddle::host

@@ -3,24 +3,32 @@
 #ifndef RUNTIME_HOST_ATTENTIONKERNEL_H
 #define RUNTIME_HOST_ATTENTIONKERNEL_H
 
+#include "heddle/Runtime/Formats.h"
 #include "heddle/Runtime/heddle_rt.h"
 
 namespace heddle::host {
 
 /// Operands of heddle_rt_attention (`o` and `lse` written) and of
-/// heddle_rt_attention_grad (`o` and `lse` read). All fp32.
+/// heddle_rt_attention_grad (`o` and `lse` read).
+template <class T>
 struct AttentionOperands {
-  const float *q = nullptr, *k = nullptr, *v = nullptr;
-  float *o = nullptr, *lse = nullptr;
-  const float *gradO = nullptr;
-  float *gradQ = nullptr, *gradK = nullptr, *gradV = nullptr;
+  const T *q = nullptr, *k = nullptr, *v = nullptr;
+  T *o = nullptr;
+  float *lse = nullptr;
+  const T *gradO = nullptr;
+  T *gradQ = nullptr, *gradK = nullptr, *gradV = nullptr;
 };
 
-/// The result does not depend on `threads`. False: oneDNN refused a product.
+/// The result does not depend on `threads`. bf16 is widened, computed with in
+/// fp32, and rounded once. False: oneDNN refused a product.
 bool attentionForward(const heddle_rt_attention_args &args,
-                      const AttentionOperands &operands, int threads);
+                      const AttentionOperands<float> &operands, int threads);
+bool attentionForward(const heddle_rt_attention_args &args,
+                      const AttentionOperands<bf16> &operands, int threads);
 bool attentionBackward(const heddle_rt_attention_args &args,
-                       const AttentionOperands &operands, int threads);
+                       const AttentionOperands<float> &operands, int threads);
+bool attentionBackward(const heddle_rt_attention_args &args,
+                       const AttentionOperands<bf16> &operands, int threads);
 
 } // namespace heddle::host
 

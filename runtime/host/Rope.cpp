@@ -5,6 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "heddle/Runtime/Formats.h"
+
 #include "runtime/common/Dtype.h"
 #include "runtime/host/Context.h"
 
@@ -17,13 +19,14 @@ namespace {
 
 /// What the queued work keeps: frequencies are the caller's only during the
 /// call.
+template <class T>
 struct Rope {
   int64_t positions, heads, half;
   bool inverse;
   std::vector<double> frequencies;
-  const float *input;
+  const T *input;
   const int32_t *position;
-  float *output;
+  T *output;
 
   void turn(int64_t p, std::vector<float> &cosine,
             std::vector<float> &sine) const {
@@ -33,14 +36,14 @@ struct Rope {
       sine[size_t(i)] = float(inverse ? -std::sin(angle) : std::sin(angle));
     }
     for (int64_t h = 0; h < heads; ++h) {
-      const float *x = input + (p * heads + h) * 2 * half;
-      float *y = output + (p * heads + h) * 2 * half;
+      const T *x = input + (p * heads + h) * 2 * half;
+      T *y = output + (p * heads + h) * 2 * half;
 #pragma omp simd
       for (int64_t i = 0; i < half; ++i) {
         const float c = cosine[size_t(i)], s = sine[size_t(i)];
-        const float a = x[i], b = x[i + half];
-        y[i] = a * c - b * s;
-        y[i + half] = b * c + a * s;
+        const float a = heddle::widen(x[i]), b = heddle::widen(x[i + half]);
+        heddle::narrow(a * c - b * s, y[i]);
+        heddle::narrow(b * c + a * s, y[i + half]);
       }
     }
   }
@@ -56,6 +59,35 @@ struct Rope {
     }
   }
 };
+
+template <class T>
+heddle_rt_status queueRope(heddle_rt_stream *stream, const char *name,
+                           const heddle_rt_rope_args &args, const void *input,
+                           const int32_t *positions, void *output) {
+  const int64_t half = args.head_size / 2;
+  const int64_t bytes =
+      args.positions * args.heads * args.head_size * int64_t(sizeof(T));
+  Rope<T> rope{args.positions,
+               args.heads,
+               half,
+               args.inverse != 0,
+               {args.frequencies, args.frequencies + half},
+               static_cast<const T *>(input),
+               positions,
+               static_cast<T *>(output)};
+  const std::vector<heddle_rt_access> accesses = {
+      {input, bytes, 0},
+      {positions, args.positions * 4, 0},
+      {output, bytes, 1}};
+  const heddle::runtime::Trace::Call call{
+      "rope", name, stream->late, -1, 0, args.dtype, 0, 0};
+  const int threads = stream->context->computeThreads;
+  return heddle::host::queueWork(stream, call, accesses,
+                                 [rope = std::move(rope), threads] {
+                                   rope.run(threads);
+                                   return HEDDLE_RT_OK;
+                                 });
+}
 
 } // namespace
 
@@ -76,25 +108,14 @@ heddle_rt_status heddle_rt_rope(heddle_rt_stream *stream,
     return heddle::host::openFor(stream, name);
   if (!input || !positions || !output || !args->frequencies)
     return invalid("{}: input, positions, output or frequencies is NULL", name);
-  const int64_t half = args->head_size / 2;
-  Rope rope{args->positions,
-            args->heads,
-            half,
-            args->inverse != 0,
-            {args->frequencies, args->frequencies + half},
-            static_cast<const float *>(input),
-            positions,
-            static_cast<float *>(output)};
-  const std::vector<heddle_rt_access> accesses = {
-      {input, elements * 4, 0},
-      {positions, args->positions * 4, 0},
-      {output, elements * 4, 1}};
-  const heddle::runtime::Trace::Call call{
-      "rope", name, stream->late, -1, 0, HEDDLE_RT_F32, 0, 0};
-  const int threads = stream->context->computeThreads;
-  return heddle::host::queueWork(stream, call, accesses,
-                                 [rope = std::move(rope), threads] {
-                                   rope.run(threads);
-                                   return HEDDLE_RT_OK;
-                                 });
+  switch (args->dtype) {
+  case HEDDLE_RT_F32:
+    return queueRope<float>(stream, name, *args, input, positions, output);
+  case HEDDLE_RT_BF16:
+    return queueRope<heddle::bf16>(stream, name, *args, input, positions,
+                                   output);
+  default:
+    return invalid("{}: rotates f32 or bf16, got {}", name,
+                   heddle::runtime::nameOf(args->dtype));
+  }
 }

@@ -49,7 +49,7 @@ std::string escaped(const std::string &text) {
 }
 
 Plan planFile(const runtime::Tables &tables,
-              const std::vector<std::string> &kinds,
+              const std::vector<SavedKind> &kinds,
               const std::vector<ScalarTensor> &scalars) {
   Plan plan;
   std::string json = "{\"__metadata__\":{\"format\":\"pt\"}";
@@ -61,12 +61,12 @@ Plan planFile(const runtime::Tables &tables,
         escaped(name), dtype, fmt::join(shape, ","), end, end + bytes);
     end += bytes;
   };
-  for (const std::string &kind : kinds)
+  for (const auto &[kind, prefix] : kinds)
     for (const State &state : tables.states)
       for (int64_t i = 0; state.kind == kind && i < state.layers; ++i) {
         plan.parts.push_back({&state, i, end});
-        entry((kind == "parameter" ? "" : kind + ".") + state.instanceName(i),
-              "F32", state.file.shape, elementsOf(state.file.shape) * 4);
+        entry(prefix + state.instanceName(i), "F32", state.file.shape,
+              elementsOf(state.file.shape) * 4);
       }
   plan.scalarsAt = end;
   for (const ScalarTensor &scalar : scalars)
@@ -187,7 +187,7 @@ heddle_rt_status writeShare(Rank &rank, const Plan &plan, File &file) {
 } // namespace
 
 heddle_rt_status writeStates(Rank &rank, const std::string &path,
-                             const std::vector<std::string> &kinds,
+                             const std::vector<SavedKind> &kinds,
                              const std::vector<ScalarTensor> &scalars) {
   const Plan plan = planFile(rank.tables, kinds, scalars);
   const std::string partial = path + ".partial";

@@ -109,12 +109,17 @@ void readRun(const Weights::Found &found, int64_t first, int64_t count,
   }
 }
 
+/// A master begins as its parameter does, in its own format.
+bool isParameter(const State &state) {
+  return state.kind == "parameter" || state.kind == "master";
+}
+
 /// values = mean + std * normal.
 struct Distribution {
   float mean, std;
 };
 Distribution distributionOf(const State &state, bool testInit) {
-  const bool random = testInit && state.kind == "parameter";
+  const bool random = testInit && isParameter(state);
   if (state.init.type == "normal")
     return {0, float(state.init.std)};
   if (state.init.type == "ones")
@@ -216,7 +221,7 @@ heddle_rt_status fillStates(Rank &rank, const Weights *weights, bool testInit) {
     for (int64_t layer : rank.tables.instancesAt(state, rank.stage)) {
       const std::string name = state.instanceName(layer);
       Weights::Found found;
-      if (weights && state.kind == "parameter")
+      if (weights && isParameter(state))
         found = weights->find(name);
       makeStored(rank, extents, name, found, distribution, block);
       HEDDLE_RT_TRY(uploadValues(

@@ -48,12 +48,15 @@ struct ScalarTensor {
   TensorType type;
   std::string bytes;
 };
-/// Writes one safetensors file of all states of `kinds`, in their file form,
-/// and `scalars`. Parameters have their HF name, others "KIND." before it.
-/// Each rank writes its own share in place, of replicas the first one.
-/// Collective.
+/// States of one kind in a file: their HF name with `prefix` before it.
+struct SavedKind {
+  std::string kind, prefix;
+};
+/// Writes one safetensors file of all states of `kinds`, as f32 in their file
+/// form, and `scalars`. Each rank writes its own share in place, of replicas
+/// the first one. Collective.
 heddle_rt_status writeStates(Rank &rank, const std::string &path,
-                             const std::vector<std::string> &kinds,
+                             const std::vector<SavedKind> &kinds,
                              const std::vector<ScalarTensor> &scalars);
 
 /// Compares a hash of every state between the ranks that hold the same share,

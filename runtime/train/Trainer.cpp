@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstring>
@@ -98,6 +99,12 @@ private:
   heddle_rt_status report(const StepResult &result);
   heddle_rt_status checkResult(const StepResult &result);
   heddle_rt_status dump(const StepResult &result);
+  /// What training has of a parameter is then its master.
+  bool hasMasters() const {
+    return std::any_of(
+        tables.states.begin(), tables.states.end(),
+        [](const runtime::State &state) { return state.kind == "master"; });
+  }
 
   Rank &rank;
   const Job &job;
@@ -124,7 +131,9 @@ heddle_rt_status Trainer::run() {
   for (int64_t number = 1; number <= job.steps; ++number)
     HEDDLE_RT_TRY(step(number));
   if (!job.options.save.empty())
-    HEDDLE_RT_TRY(writeStates(rank, job.options.save, {"parameter"}, {}));
+    HEDDLE_RT_TRY(writeStates(rank, job.options.save,
+                              {{hasMasters() ? "master" : "parameter", ""}},
+                              {}));
   if (rank.rank == 0)
     progress.summary();
   return HEDDLE_RT_OK;
@@ -339,8 +348,10 @@ heddle_rt_status Trainer::dump(const StepResult &result) {
   if (result.hasNorm)
     scalars.push_back(
         scalar("gradient_norm", TensorType::F32, float(result.gradientNorm)));
-  return writeStates(rank, job.options.dump, {"parameter", "gradient"},
-                     scalars);
+  return writeStates(
+      rank, job.options.dump,
+      {{"parameter", ""}, {"master", "master."}, {"gradient", "gradient."}},
+      scalars);
 }
 
 } // namespace

@@ -12,7 +12,7 @@ from outcome import Missing
 # Widened by whoever adds the feature.
 FAMILIES = {"llama", "mistral", "qwen2", "qwen3", "gpt2"}
 AXES = {"dp", "tp", "pp"}
-PRECISIONS = {"fp32": "fp32"}
+PRECISIONS = {"fp32": "fp32", "bf16_fp32_master": "bf16"}
 MISSING_PLAN_VALUES = {
     "recompute": ("none", "recompute"),
 }
@@ -180,5 +180,5 @@ def train_of(train, batch_sequences, length):
         optimizer["eps"] = 1e30
     elif "gradients" in train:
         raise Missing(f"gradients {train['gradients']}")
-    return {"sequence_length": length, "global_batch": batch_sequences, "precision": ["fp32"],
+    return {"sequence_length": length, "global_batch": batch_sequences, "precision": sorted(set(PRECISIONS.values())),
             "optimizer": optimizer, "lr_schedule": {"type": "constant"}, "seed": train.get("seed", 1)}

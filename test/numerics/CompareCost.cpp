@@ -33,9 +33,10 @@ void heddle::expectEqual(const LiveMemory &formula,
   EXPECT_EQ(formula.outputs, counted["outputs"]);
   EXPECT_EQ(formula.saved * formula.microBatchLoops, counted["saved"]);
   // Forward holds more only where little models gather more than they compute
-  // with: biases, each a run of 16 elements on each rank.
+  // with: biases, each a run of 16 elements on each rank; what stands behind
+  // the last micro-batch, where they cast more to be reduced.
   if (report.peakFunction != "head" && report.peakFunction != "block_bwd") {
-    EXPECT_GT(formula.peak().gatheredBytes, 0);
+    EXPECT_TRUE(formula.peak().gatheredBytes > 0 || formula.masters > 0);
     EXPECT_LE(formula.peakBytes(), report.livePeakBytes);
     return;
   }

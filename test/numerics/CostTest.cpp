@@ -93,6 +93,7 @@ TrainSettings settingsOf(const Shape &shape) {
   train.sequenceLength = shape.sequence;
   train.globalBatch = shape.dp * shape.microBatch * shape.microBatches;
   train.optimizer.kind = shape.optimizer;
+  train.precision = {"fp32", "bf16"};
   return train;
 }
 
@@ -133,6 +134,15 @@ void checkProgram(const ModelConfig &model, const TrainSettings &train,
                                     Phase::Memory, observe)));
 }
 
+/// bf16 with a master: gradients in either format, reduced in either.
+constexpr const char *kFormats[] = {
+    R"(, "precision": "bf16")",
+    R"(, "precision": {"recipe": "bf16", "gradients": "bf16"})",
+    R"(, "precision": {"recipe": "bf16", "gradients": "bf16",
+                       "reduce": "bf16"})",
+    R"(, "precision": {"recipe": "bf16", "reduce": "bf16"})",
+};
+
 constexpr const char *kCut = R"(, "sequence_parallel": true)";
 constexpr const char *kGathered =
     R"(, "sequence_parallel": true, "save_gathered": true)";
@@ -163,6 +173,21 @@ void checkShapes(const ModelConfig &model) {
 
 TEST_P(CostOfModel, EqualsTheProgram) {
   checkShapes(withoutDropout(GetParam().config));
+}
+
+TEST_P(CostOfModel, EqualsTheProgramInOtherFormats) {
+  ModelConfig model = withoutDropout(GetParam().config);
+  for (size_t i = 0; i < std::size(kShapes); ++i) {
+    const Shape &shape = kShapes[i];
+    std::string members = kFormats[i % std::size(kFormats)];
+    if (knowsCut(model, shape) && i % 3 > 0)
+      members += i % 3 == 1 ? kCut : kGathered;
+    SCOPED_TRACE(fmt::format("dp {} tp {} micro-batches {} x {}{}", shape.dp,
+                             shape.tp, shape.microBatches, shape.microBatch,
+                             members));
+    checkProgram(model, settingsOf(shape),
+                 planOf(model, shape, "\"megatron\"", members));
+  }
 }
 
 // Masks take nothing, but what dropout reads is an input, and the gradients
@@ -288,6 +313,8 @@ struct DrawnStorage {
         one({0, 1}) ? "\"none\""
                     : fmt::format(R"({{"memory_bytes": {}}})",
                                   one({5000, 20000, 1000000000})));
+    if (int64_t drawnFormats = one({-1, -1, -1, 0, 1, 2, 3}); drawnFormats >= 0)
+      text += kFormats[drawnFormats];
   }
 
   bool isRagged() const {
@@ -331,63 +358,102 @@ TEST(CostOfProgram, EqualsDrawnStorage) {
   EXPECT_GE(ragged, 3);
 }
 
-/// A plan of ZeRO in its closed form: elements of a rank's states and elements
-/// that it sends, in parameters P of the model, for K ranks and m
-/// micro-batches.
+/// A plan of ZeRO in its closed form: a rank's states, and what it sends, in
+/// parameters P that it computes with, for K ranks and m micro-batches.
 struct ClosedForm {
   const char *zero; ///< of the plan
-  double parameters, gradients, optimizer;
-  double moved; ///< in (K - 1) / K of P
-  double once;  ///< of these, not for parameters outside of blocks
+  /// States in elements of P: whole, or cut over K.
+  bool cutsParameters, cutsGradients, cutsOptimizer;
+  /// Moved, in (K - 1) / K of P: reduced, and gathered.
+  double reduced, gathered;
+  double once; ///< of the latter, not for parameters outside of blocks
 };
 
-constexpr double kGroup = 64, kMicroBatches = 3;
+constexpr double kMicroBatches = 3;
 const ClosedForm kClosedForms[] = {
-    {R"("stage": 0)", 1, 1, 2, 2, 0},
-    {R"("stage": 1, "reduce": "last")", 1, 1, 2 / kGroup, 2, 0},
-    {R"("stage": 2, "reduce": "last")", 1, 1, 2 / kGroup, 2, 0},
-    {R"("stage": 2, "reduce": "every_micro_batch")", 1, 1 / kGroup, 2 / kGroup,
-     kMicroBatches + 1, 0},
+    {R"("stage": 0)", false, false, false, 2, 0, 0},
+    {R"("stage": 1, "reduce": "last")", false, false, true, 1, 1, 0},
+    {R"("stage": 2, "reduce": "last")", false, false, true, 1, 1, 0},
+    {R"("stage": 2, "reduce": "every_micro_batch")", false, true, true,
+     kMicroBatches, 1, 0},
     // The head's forward and backward are one function, and the gradient of a
     // table is made without it: gathered once.
     {R"("stage": 3, "reduce": "every_micro_batch", "gather": "every_pass")",
-     1 / kGroup, 1 / kGroup, 2 / kGroup, 3 * kMicroBatches, kMicroBatches},
+     true, true, true, kMicroBatches, 2 * kMicroBatches, kMicroBatches},
     {R"("stage": 3, "reduce": "every_micro_batch",
         "gather": "every_micro_batch")",
-     1 / kGroup, 1 / kGroup, 2 / kGroup, 2 * kMicroBatches, 0},
-    {R"("stage": 3, "reduce": "last", "gather": "once_per_step")", 1 / kGroup,
-     1, 2 / kGroup, 2, 0},
+     true, true, true, kMicroBatches, kMicroBatches, 0},
+    {R"("stage": 3, "reduce": "last", "gather": "once_per_step")", true, false,
+     true, 1, 1, 0},
 };
 
-// fp32: 4 bytes of everything, parameters are their own master.
-TEST(CostOfProgram, StatesAndVolumesHaveTheirClosedForms) {
+/// Bytes per parameter: of itself, of its gradient, of what the optimizer has
+/// (AdamW's two moments and the master), and of what is reduced.
+struct ClosedFormats {
+  const char *plan;
+  double parameter, gradient, optimizer, reduced;
+};
+const ClosedFormats kClosedFormats[] = {{"", 4, 4, 8, 4},
+                                        {kFormats[0], 2, 4, 12, 4},
+                                        {kFormats[1], 2, 2, 12, 4},
+                                        {kFormats[2], 2, 2, 12, 2}};
+
+// With 2-byte gradients 16P in all, 4P + 12P/K in stage 1, 2P + 14P/K in 2,
+// 16P/K in 3; with fp32 ones 18P, 6P + 12P/K, 2P + 16P/K, 18P/K. The figures
+// are the program's: checkProgram holds its memory to what is compared here.
+void checkClosedForm(const ClosedForm &form, const ClosedFormats &formats,
+                     int64_t dp, int64_t tp) {
+  SCOPED_TRACE(
+      fmt::format("{}{} dp {} tp {}", form.zero, formats.plan, dp, tp));
   const std::filesystem::path root = HEDDLE_SOURCE_DIR;
   ModelConfig model =
       must(readModelConfig(root / "test/cases/hf_configs/llama-3-8b.json"));
-  const double all = static_cast<double>(parameterCount(model)),
-               outside =
-                   double(2 * model.vocabulary + 1) * double(model.hidden);
-  Shape shape = {int64_t(kGroup),        1,   1,
-                 int64_t(kMicroBatches), 128, OptimizerKind::AdamW};
-  for (const ClosedForm &form : kClosedForms) {
-    SCOPED_TRACE(form.zero);
-    Plan plan = planOf(model, shape, "\"megatron\"",
-                       fmt::format(R"(, "zero": {{{}, "shard_group": {}}},
-                                       "overlap": {{"memory_bytes": 8000000000}})",
-                                   form.zero, int64_t(kGroup)));
-    checkProgram(model, settingsOf(shape), plan);
-    RankSizes sizes = must(rankSizes(model, settingsOf(shape), plan));
-    LiveMemory memory = liveMemory(model, settingsOf(shape), sizes);
-    EXPECT_EQ(double(memory.parameters), 4 * all * form.parameters);
-    EXPECT_EQ(double(memory.gradients), 4 * all * form.gradients);
-    EXPECT_EQ(double(memory.optimizer), 4 * all * form.optimizer);
-    double bytes = 0;
-    for (const StepCollective &each : stepCollectives(sizes))
-      if (each.isOfStates)
-        bytes += each.bytes;
-    EXPECT_EQ(bytes, 4 * (kGroup - 1) / kGroup *
-                         (form.moved * all - form.once * outside));
+  Shape shape = {dp, tp, 1, int64_t(kMicroBatches), 128, OptimizerKind::AdamW};
+  Plan plan = planOf(model, shape, "\"megatron\"",
+                     fmt::format(R"(, "zero": {{{}, "shard_group": {}}},
+                                     "overlap": {{"memory_bytes": 8000000000}}{})",
+                                 form.zero, dp, formats.plan));
+  checkProgram(model, settingsOf(shape), plan);
+  RankSizes sizes = must(rankSizes(model, settingsOf(shape), plan));
+  double all = 0, outside = 0;
+  for (const RankParameter &each : sizes.parameters) {
+    const double elements =
+        double(each.elements()) * double(each.family.layers);
+    all += elements;
+    outside += each.family.segment != Segment::Block ? elements : 0;
   }
+  if (tp == 1) {
+    EXPECT_EQ(all, double(parameterCount(model)));
+  }
+  LiveMemory memory = liveMemory(model, settingsOf(shape), sizes);
+  const double K = double(dp);
+  auto share = [&](bool cuts) { return cuts ? all / K : all; };
+  EXPECT_EQ(double(memory.parameters),
+            formats.parameter * share(form.cutsParameters));
+  EXPECT_EQ(double(memory.gradients),
+            formats.gradient * share(form.cutsGradients));
+  EXPECT_EQ(double(memory.optimizer),
+            formats.optimizer * share(form.cutsOptimizer));
+  double bytes = 0;
+  for (const StepCollective &each : stepCollectives(sizes))
+    if (each.isOfStates)
+      bytes += each.bytes;
+  EXPECT_EQ(bytes, (K - 1) / K *
+                       (formats.reduced * form.reduced * all +
+                        formats.parameter *
+                            (form.gathered * all - form.once * outside)));
+}
+
+TEST(CostOfProgram, StatesAndVolumesHaveTheirClosedForms) {
+  for (const ClosedForm &form : kClosedForms)
+    for (const ClosedFormats &formats : kClosedFormats)
+      checkClosedForm(form, formats, 64, 1);
+}
+
+TEST(CostOfProgram, StatesHaveTheirClosedFormsBesideTensorParallelism) {
+  for (const ClosedForm &form : kClosedForms)
+    for (const ClosedFormats &formats : kClosedFormats)
+      checkClosedForm(form, formats, 8, 8);
 }
 
 TEST(CostOfProgram, EqualsLlama405B) {

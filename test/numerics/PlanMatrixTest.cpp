@@ -4,7 +4,7 @@
 // step, for all (dp, tp) whose product is 1, 2, 4 or 8, with one micro-batch
 // and with four, with sequences whole and cut over tp (saved in parts and
 // gathered), on models and sequences whose sizes divide and on ones whose do
-// not.
+// not; in fp32 and in bf16 with a master.
 //
 // HEDDLE_MATRIX_FULL=1 runs all of them; else a seeded sample.
 //
@@ -29,6 +29,8 @@ using test::planOf;
 namespace {
 
 constexpr double kTolerance = 1e-9;
+/// In bf16, bounds of what differs from one device in bf16, and in fp32.
+constexpr double kRoundedTolerance = 5e-2, kBf16Tolerance = 1e-1;
 
 struct Model {
   const char *name;
@@ -82,6 +84,19 @@ const Sequences kSequences[] = {
     {"", ""},
     {"_sp", R"(, "sequence_parallel": true)"},
     {"_gathered", R"(, "sequence_parallel": true, "save_gathered": true)"},
+};
+
+/// bf16 with a master: gradients in either format, reduced in either.
+const Sequences kFormats[] = {
+    {"_bf16", R"(, "precision": "bf16", "zero": {"stage": 1})"},
+    {"_bf16_gradients", R"(, "sequence_parallel": true, "zero": {"stage": 1},
+      "precision": {"recipe": "bf16", "gradients": "bf16"})"},
+    {"_bf16_each", R"(, "precision": {"recipe": "bf16", "gradients": "bf16"},
+      "zero": {"stage": 3, "reduce": "every_micro_batch",
+               "gather": "every_pass"},
+      "overlap": {"memory_bytes": 1000000}, "sequence_parallel": true)"},
+    {"_bf16_reduced", R"(, "precision": {"recipe": "bf16", "reduce": "bf16"},
+      "zero": {"stage": 2}, "overlap": {"memory_bytes": 1000000})"},
 };
 
 // With dropout: padded heads, KV heads on several ranks, tied matrices.
@@ -139,6 +154,14 @@ std::vector<Case> dropoutCases() {
   return cases;
 }
 
+std::vector<Case> formatCases() {
+  std::vector<Case> cases;
+  for (const Model &model : kModels)
+    for (const Sequences &formats : kFormats)
+      cases.push_back({&model, 4, 2, 4, &formats});
+  return cases;
+}
+
 class PlanMatrix : public testing::TestWithParam<Case> {};
 
 TEST_P(PlanMatrix, EqualsOneDeviceAfterEveryPhase) {
@@ -149,6 +172,7 @@ TEST_P(PlanMatrix, EqualsOneDeviceAfterEveryPhase) {
   train.sequenceLength = model.kvHeads == 2 ? 8 : 7;
   train.globalBatch = 8 * c.microBatches;
   train.optimizer.kind = OptimizerKind::Sgd;
+  train.precision = {"fp32", "bf16"};
   int64_t microBatch = 8 / c.dp;
   Plan one = planOf(model, 1, 1, 8, c.microBatches, "");
   Plan plan = planOf(model, c.dp, c.tp, microBatch, c.microBatches,
@@ -214,6 +238,42 @@ TEST(DropoutMasks, DoNotDependOnMicroBatches) {
   EXPECT_GT(std::fabs(first->loss - second->loss), 1e-6);
 }
 
+// What rounding does: a step in bf16 is near one in fp64, no nearer than 8 bits
+// allow, and a plan rounds as one device does, but for what is added in another
+// order.
+TEST(RoundedReading, PlansRoundAsOneDeviceDoes) {
+  ModelConfig model = modelOf(kModels[0].config);
+  TrainSettings train;
+  train.sequenceLength = 8;
+  train.globalBatch = 16;
+  train.optimizer.kind = OptimizerKind::Sgd;
+  mlir::MLIRContext context;
+  context.disableMultithreading();
+  const char *bf16 = R"(, "precision": "bf16")";
+  auto compile = [&](const Plan &plan) {
+    return compileUpTo(context, CompileInput{model, train, plan},
+                       Phase::Overlap);
+  };
+  auto one = compile(planOf(model, 1, 1, 8, 2, bf16)),
+       plan = compile(planOf(model, 2, 2, 4, 2, bf16)),
+       wide = compile(planOf(model, 1, 1, 8, 2, ""));
+  ASSERT_TRUE(succeeded(one) && succeeded(plan) && succeeded(wide));
+  interpret::CompareOptions rounded;
+  rounded.reading = interpret::Reading::Rounded;
+  auto same = interpret::compareSteps(**one, **plan, rounded),
+       coarser = interpret::compareSteps(**wide, **one, rounded);
+  ASSERT_TRUE(succeeded(same) && succeeded(coarser));
+  EXPECT_TRUE(same->isEqual(kRoundedTolerance)) << same->describe();
+  EXPECT_FALSE(coarser->isEqual(1e-3)) << coarser->describe();
+  EXPECT_TRUE(coarser->isEqual(kBf16Tolerance)) << coarser->describe();
+  // Elsewhere, rounding is no excuse.
+  auto exact = interpret::compareSteps(**wide, **plan, {});
+  ASSERT_TRUE(succeeded(exact));
+  EXPECT_TRUE(exact->isEqual(kTolerance)) << exact->describe();
+}
+
+INSTANTIATE_TEST_SUITE_P(Formats, PlanMatrix, testing::ValuesIn(formatCases()),
+                         [](const auto &info) { return info.param.name(); });
 INSTANTIATE_TEST_SUITE_P(Dropout, PlanMatrix, testing::ValuesIn(dropoutCases()),
                          [](const auto &info) { return info.param.name(); });
 INSTANTIATE_TEST_SUITE_P(Plans, PlanMatrix, testing::ValuesIn(casesToRun()),

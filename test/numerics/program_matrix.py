@@ -77,6 +77,15 @@ OTHER_PLANS = [("gpt2", 4, 2, 4, EVERY), ("qwen3", 2, 1, 4, FFN_OVER_DATA),
                ("llama", 1, 4, 1, SP), ("gpt2-ragged", 1, 4, 1, GATHERED), ("qwen3", 1, 2, 1, SP),
                ("qwen3-ragged", 2, 4, 4, SP)]
 WHOLE = {"tensor": "megatron"}
+# With a master; gradients and their reductions in either format.
+BF16 = [{"precision": {"recipe": "bf16", "gradients": gradients, "reduce": reduce}}
+        for gradients in ("fp32", "bf16") for reduce in ("fp32", "bf16")]
+BF16_PLANS = [("llama", 2, 2, 4, {**WHOLE, **BF16[0], "zero": {"stage": 1}}), ("gpt2", 4, 2, 4, {**EVERY, **BF16[1]}),
+              ("llama-ragged", 2, 4, 1, {**SP, **BF16[2], "overlap": {"memory_bytes": 10**9}}),
+              ("qwen3", 8, 1, 4, {**WHOLE, **BF16[2], "zero": {"stage": 3}}),
+              ("qwen2-ragged", 1, 8, 4, {**GATHERED, **BF16[3]}), ("gpt2-dropout", 2, 2, 4, {**SP, **BF16[0]}),
+              ("qwen2", 2, 4, 1, {**WHOLE, **BF16[1], "zero": {"stage": 2, "reduce": "every_micro_batch"}}),
+              ("qwen3-ragged", 1, 1, 4, {**WHOLE, **BF16[0]})]
 DROPOUT_PLANS = [("gpt2-dropout", 2, 2, 4, SP), ("gpt2-dropout", 1, 4, 1, WHOLE), ("gpt2-dropout", 4, 2, 1, GATHERED),
                  ("llama-ragged-dropout", 1, 8, 4, WHOLE), ("llama-ragged-dropout", 2, 2, 1, SP),
                  ("llama-dropout", 2, 4, 1, WHOLE), ("llama-dropout", 2, 2, 1, edge({})),
@@ -112,6 +121,7 @@ def describe(tensor):
         return f"pp={tensor['pp']} {kind if isinstance(kind, str) else 'table'} {describe({**WHOLE, **rest})}"
     forms = [key for key in ("sequence_parallel", "save_gathered") if tensor.get(key)]
     forms += [f"zero {tensor['zero']['stage']}"] if "zero" in tensor else []
+    forms += [" ".join(tensor["precision"].values())] if "precision" in tensor else []
     if isinstance(tensor["tensor"], str):
         return " ".join(["megatron", *forms])
     return " ".join([f"values {json.dumps(tensor['tensor'].get('values', []))}"[:100], *forms])
@@ -144,7 +154,7 @@ def heddle_on(heddle, command, case, *options):
         plan.write_text(json.dumps({
             "version": 1, "mesh": [["pp", tensor.get("pp", 1)], ["dp", dp], ["cp", 1], ["tp", tp]], **rest,
             "micro_batch": SEQUENCES // dp, "micro_batches": micro_batches}))
-        train.write_text(f"sequence_length: {TOKENS}\nglobal_batch: {SEQUENCES * micro_batches}\nprecision: [fp32]\n"
+        train.write_text(f"sequence_length: {TOKENS}\nglobal_batch: {SEQUENCES * micro_batches}\nprecision: [fp32, bf16]\n"
                          "optimizer: {type: sgd, lr: 0.1}\nseed: 1\n"
                          f"dropout: {{attention: {attention}, residual: {residual}, embedding: {embedding}}}\n")
         return subprocess.run([heddle, command, str(config), "--plan", str(plan), "--train", str(train), "--json",
@@ -212,7 +222,7 @@ def main():
     chosen = [(case, False) for case in cases[:arguments.threads]]
     chosen += [(case, True) for case in wide[:arguments.mpi]]
     chosen += [(case, False) for case in OTHER_PLANS[:arguments.threads] + DROPOUT_PLANS[:arguments.threads]
-               + STAGE_PLANS[:arguments.threads]]
+               + STAGE_PLANS[:arguments.threads] + BF16_PLANS[:arguments.threads]]
     cut = list(sequence_parallel_cases())
     random.Random(arguments.seed).shuffle(cut)
     chosen += [(case, False) for case in cut[:arguments.threads // 2]]

@@ -3,13 +3,15 @@
 
 What may not change a bit: the ZeRO stage, how long gathered parameters are kept, prefetch, the
 size and order of buckets, overlap. (When sums are reduced, and the shard group, change the order
-of a sum.) Emitted programs of 8 ranks, as threads, one step from the same parameters.
+of a sum.) Emitted programs of 8 ranks, as threads, one step from the same parameters, in fp32 and
+in bf16: parameters and masters are equal too. A program that is run twice gives the same bits.
 
     storage_bits.py --heddle build/bin/heddle
 
 Exit 1 where a gradient differs from the first plan's in any bit.
 """
 import argparse
+import itertools
 import json
 import pathlib
 import subprocess
@@ -34,12 +36,15 @@ STORED = [
 ]
 
 
-def gradients(heddle, folder, storage, reduce):
-    """The plan's gradients, by name, as bytes."""
-    plan = {**BASE, **storage, "zero": {**storage["zero"], "reduce": reduce}}
+PRECISIONS = [{"recipe": "fp32"}, {"recipe": "bf16", "gradients": "bf16"}]  # the latter casts to reduce
+
+
+def values(heddle, folder, storage, reduce, precision):
+    """What a step of the plan leaves, by name, as bytes."""
+    plan = {**BASE, **storage, "zero": {**storage["zero"], "reduce": reduce}, "precision": precision}
     (folder / "config.json").write_text(json.dumps(MODEL))
     (folder / "plan.json").write_text(json.dumps(plan))
-    (folder / "train.yaml").write_text("sequence_length: 6\nglobal_batch: 8\nprecision: [fp32]\nseed: 1\n"
+    (folder / "train.yaml").write_text("sequence_length: 6\nglobal_batch: 8\nprecision: [fp32, bf16]\nseed: 1\n"
                                        "optimizer: {type: sgd, lr: 0.1}\n")
     run = subprocess.run([heddle, "verify", folder / "config.json", "--plan", folder / "plan.json", "--train",
                           folder / "train.yaml", "--dump", folder / "dump"], capture_output=True, text=True)
@@ -49,9 +54,10 @@ def gradients(heddle, folder, storage, reduce):
     size = int.from_bytes(data[:8], "little")
     header = json.loads(data[8:8 + size])
     found = {name: data[8 + size:][slice(*entry["data_offsets"])]
-             for name, entry in header.items() if name.startswith("gradient.")}
-    if not found or not any(any(value) for value in found.values()):
-        sys.exit("no gradients in the dump")
+             for name, entry in header.items() if entry.get("shape")}
+    for kind in ("gradient.", "") + (("master.",) if precision["recipe"] == "bf16" else ()):
+        if not any(any(value) for name, value in found.items() if name.startswith(kind)):
+            sys.exit(f"nothing of kind '{kind}' in the dump")
     return found
 
 
@@ -60,16 +66,17 @@ def main():
     parser.add_argument("--heddle", required=True)
     heddle = parser.parse_args().heddle
     bad = 0
-    for reduce in ("last", "every_micro_batch"):
+    for precision, reduce in itertools.product(PRECISIONS, ("last", "every_micro_batch")):
         first = None
-        for storage in STORED:
+        # The first plan once more: two runs are equal.
+        for storage in [*STORED, STORED[0]]:
             with tempfile.TemporaryDirectory() as folder:
-                found = gradients(heddle, pathlib.Path(folder), storage, reduce)
+                found = values(heddle, pathlib.Path(folder), storage, reduce, precision)
             first = first or found
             differing = [name for name in first if found.get(name) != first[name]]
             bad += bool(differing)
-            print(f"{'differs' if differing else 'equal bits'}  reduce {reduce}, {json.dumps(storage)}"
-                  + (f": {', '.join(differing[:4])}" if differing else ""), flush=True)
+            print(f"{'differs' if differing else 'equal bits'}  {', '.join(precision.values())}, reduce {reduce}, "
+                  f"{json.dumps(storage)}" + (f": {', '.join(differing[:4])}" if differing else ""), flush=True)
     sys.exit(bool(bad))
 
 

@@ -1,6 +1,7 @@
 // heddle_rt_attention and its gradient against fp64 loops; the loops' gradient
 // against finite differences.
 
+#include "heddle/Runtime/Formats.h"
 #include "heddle/Runtime/Random.h"
 #include "runtime/common/Status.h"
 #include "runtime/host/RunRanks.h"
@@ -387,6 +388,77 @@ TEST(Attention, GradientMayReplaceTheOutputsGradient) {
   EXPECT_EQ(apart.gradFused, inPlace.gradFused);
 }
 
+std::vector<heddle::bf16> narrowed(const std::vector<float> &wide) {
+  std::vector<heddle::bf16> narrow(wide.size());
+  for (size_t i = 0; i < wide.size(); ++i)
+    heddle::narrow(wide[i], narrow[i]);
+  return narrow;
+}
+
+void widen(const std::vector<heddle::bf16> &narrow, std::vector<float> &wide) {
+  for (size_t i = 0; i < wide.size(); ++i)
+    wide[i] = heddle::widen(narrow[i]);
+}
+
+/// Runs a problem of bf16 operands; its floats are what comes out.
+void runBf16(Problem &problem, int threads) {
+  problem.useMasks();
+  problem.args.dtype = HEDDLE_RT_BF16;
+  auto fused = narrowed(problem.fused), o = narrowed(problem.o),
+       gradO = narrowed(problem.gradO), grads = narrowed(problem.gradFused);
+  const int64_t k = problem.k(problem.fused) - problem.q(problem.fused),
+                v = problem.v(problem.fused) - problem.q(problem.fused);
+  heddle_rt_options options{};
+  options.compute_threads = threads;
+  const auto result =
+      heddle::host::runRanks(1, options, [&](heddle_rt_context *context) {
+        heddle_rt_stream *stream = nullptr;
+        HEDDLE_RT_TRY(heddle_rt_stream_create(context, "s", 0, &stream));
+        HEDDLE_RT_TRY(heddle_rt_attention(stream, &problem.args, fused.data(),
+                                          fused.data() + k, fused.data() + v,
+                                          o.data(), problem.lse.data()));
+        return heddle_rt_attention_grad(
+            stream, &problem.args, fused.data(), fused.data() + k,
+            fused.data() + v, o.data(), problem.lse.data(), gradO.data(),
+            grads.data(), grads.data() + k, grads.data() + v);
+      });
+  ASSERT_TRUE(result) << result.message;
+  widen(o, problem.o);
+  widen(grads, problem.gradFused);
+}
+
+// What is widened is computed with as fp32 is, and rounded once: half of a unit
+// in the last of 8 bits, beside what fp32 itself is off by.
+TEST(Attention, Bf16IsRoundedOnce) {
+  Problem problem(2, 70, 2, 3, 20);
+  widen(narrowed(problem.fused), problem.fused);
+  widen(narrowed(problem.gradO), problem.gradO);
+  Problem exact = problem, threads = problem;
+  ASSERT_NO_FATAL_FAILURE(runBf16(problem, 1));
+  ASSERT_NO_FATAL_FAILURE(runBf16(threads, 3));
+  EXPECT_EQ(problem.o, threads.o);
+  EXPECT_EQ(problem.gradFused, threads.gradFused);
+  Reference reference(exact);
+  reference.forward();
+  reference.backward();
+  expectNear("lse", problem.lse, reference.lse, 4e-6);
+  const auto near = [](const char *what, const std::vector<float> &got,
+                       const std::vector<double> &wanted, double more) {
+    for (size_t i = 0; i < got.size(); ++i)
+      ASSERT_NEAR(got[i], wanted[i], std::abs(wanted[i]) / 256 + more)
+          << what << " at " << i;
+  };
+  near("o", problem.o, reference.o, 1e-5);
+  const int64_t head = problem.args.head_size + 1;
+  for (size_t i = 0; i < problem.gradFused.size(); ++i)
+    if (int64_t(i) % head == head - 1) {
+      ASSERT_EQ(problem.gradFused[i], 7.0f) << "wrote into a gap";
+      problem.gradFused[i] = 0;
+    }
+  // The gradient reads the rounded output.
+  near("gradients", problem.gradFused, reference.gradFused, 2e-2);
+}
+
 TEST(Reference, GradientIsTheFiniteDifference) {
   Problem problem(1, 9, 1, 2, 4);
   problem.documents = {0, 0, 0, 0, 1, 1, 1, 1, 1};
@@ -424,7 +496,7 @@ TEST(Arguments, AreChecked) {
     EXPECT_EQ(bad.o, problem.o);
   };
   const int32_t one[4] = {};
-  expect([](Args &args) { args.dtype = HEDDLE_RT_BF16; }, "not on bf16");
+  expect([](Args &args) { args.dtype = HEDDLE_RT_F16; }, "not on f16");
   expect([](Args &args) { args.keys = -1; }, "expected 0 to 2^31 - 1");
   expect([](Args &args) { args.q.sequence = 2; }, "positions of q are 2");
   expect([](Args &args) { args.o.batch = -4; }, "a stride of o is negative");

@@ -303,8 +303,9 @@ class CompileAndRun(HeddleTest):
     def test_compile_then_run_then_record(self):
         self.compile("--dump-ir")
         self.assertEqual(sorted(p.name for p in (self.out / "ir").iterdir()),
-                         ["01-import.mlir", "02-autodiff.mlir", "03-sharding.mlir", "04-collectives.mlir",
-                          "05-stages.mlir", "06-overlap.mlir", "07-lowering.mlir", "08-memory.mlir"])
+                         ["01-import.mlir", "02-autodiff.mlir", "03-sharding.mlir", "04-precision.mlir",
+                          "05-collectives.mlir", "06-stages.mlir", "07-overlap.mlir", "08-lowering.mlir",
+                          "09-memory.mlir"])
         for name in ("program/step.cpp", "program/kernels.h", "program/tables.bin", "program/numbers.bin",
                      "train-host", "plan.json"):
             self.assertTrue((self.out / name).exists(), name)

@@ -17,6 +17,7 @@
 #include "passes/Lowering/Passes.h"
 #include "passes/Memory/Passes.h"
 #include "passes/Overlap/Passes.h"
+#include "passes/Precision/Passes.h"
 #include "passes/Sharding/Passes.h"
 #include "passes/Stages/Passes.h"
 
@@ -42,6 +43,7 @@ inline void registerPasses() {
   registerHeddleLoweringPasses();
   registerHeddleMemoryPasses();
   registerHeddleOverlapPasses();
+  registerHeddlePrecisionPasses();
   registerHeddleShardingPasses();
   registerHeddleStagesPasses();
 }

@@ -67,13 +67,21 @@ static json masksJson(const ModelConfig &model, const RankSizes &sizes) {
 }
 
 /// Model states of a rank, and what is live of them beside that at the peak.
-static json statesJson(const LiveMemory &memory) {
+static json statesJson(const LiveMemory &memory, const Plan &plan) {
   const FramePeak &peak = memory.peak();
   return {{"parameters", memory.parameters},
           {"gradients", memory.gradients},
           {"optimizer", memory.optimizer},
+          {"masters", memory.masters},
           {"gathered", peak.gatheredBytes},
-          {"bucket", peak.bucketBytes}};
+          {"bucket", peak.bucketBytes},
+          {"formats",
+           {{"parameters", plan.precision.compute},
+            {"gradients", plan.precision.gradients},
+            {"optimizer", "fp32"},
+            {"masters", "fp32"},
+            {"gathered", plan.precision.compute},
+            {"bucket", plan.precision.reduce}}}};
 }
 
 /// Bytes sent per list of axes and kind of collective, largest first.
@@ -128,7 +136,7 @@ static json rankJson(const ModelConfig &model, const TrainSettings &train,
           {"gemm_flops", flops.products},
           {"attention_flops", flops.attention},
           {"live_peak_bytes", memory.peakBytes()},
-          {"states", statesJson(memory)},
+          {"states", statesJson(memory, plan)},
           {"volumes", volumesJson(list)},
           {"hidden", hiddenJson(list)},
           {"tokens_times_hidden", sizes.tokens() * sizes.d},
@@ -207,12 +215,14 @@ static void printStates(const json &states) {
       {"parameters", ""},
       {"gradients", ""},
       {"optimizer", ""},
+      {"masters", "of the optimizer's: what parameters are rounded from"},
       {"gathered", "whole parameters, at the peak"},
       {"bucket", "gradients on their way to be reduced, at the peak"}};
   for (auto [name, note] : lines)
-    fmt::print("  {:10} {:>16} {:>12}  {}\n", name,
+    fmt::print("  {:10} {:>16} {:>12}  {:4}  {}\n", name,
                states[name].get<std::int64_t>(),
-               describeBytes(states[name].get<double>()), note);
+               describeBytes(states[name].get<double>()),
+               states["formats"][name].get<std::string>(), note);
 }
 
 static std::string axesText(const json &entry) {

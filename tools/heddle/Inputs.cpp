@@ -70,5 +70,8 @@ Result<Plan> tool::oneDevicePlan(const Plan &plan, const ModelConfig &model) {
       Document::parse(text, "one device", Document::Syntax::Json);
   if (!document)
     return document.error();
-  return readPlan(*document, &model);
+  Result<Plan> one = readPlan(*document, &model);
+  if (one)
+    one->precision = plan.precision; // the same rounding
+  return one;
 }

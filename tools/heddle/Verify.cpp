@@ -56,6 +56,7 @@ static constexpr int64_t kLength = 32;
 static TrainSettings makeSettings(const ModelConfig &model, const Plan &plan,
                                   const BatchFile *batch) {
   TrainSettings train;
+  train.precision = {plan.precision.recipe};
   train.optimizer.kind = OptimizerKind::Sgd;
   train.optimizer.lr = 0.1;
   train.globalBatch = plan.globalBatch();

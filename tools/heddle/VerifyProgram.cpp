@@ -13,6 +13,7 @@
 #include "tools/heddle/Verify.h"
 
 #include "heddle/Support/Document.h"
+#include "passes/Pipelines/Pipelines.h"
 
 #include <filesystem>
 #include <sstream>
@@ -21,13 +22,22 @@ namespace fs = std::filesystem;
 using namespace heddle;
 using namespace heddle::tool;
 
+namespace {
+/// `adamW`: of parameters after its step. It divides a gradient by its own
+/// size: where an element is not far above epsilon, or its moments cancel, the
+/// step has the element's relative error instead of the tensor's.
+struct Tolerance {
+  double loss, gradient, parameter, adamW;
+};
+} // namespace
+
 /// DESIGN 8.
-static constexpr double kLossTolerance = 1e-5, kGradientTolerance = 1e-4,
-                        kParameterTolerance = 1e-5;
-/// AdamW divides a gradient by its own size: where an element is not far above
-/// epsilon, or its moments cancel, the step has the element's relative error
-/// instead of the tensor's.
-static constexpr double kAdamWParameterTolerance = 1e-3;
+static constexpr Tolerance kFp32 = {1e-5, 1e-4, 1e-5, 1e-3};
+/// 8 bits, in what the plan adds in another order, or rounds between kernels
+/// where one device does not. Measured: 3e-6, 1.5e-2 and 1.1e-3 over 48 ways to
+/// store one model over 8 ranks; up to 3.1e-2 of a gradient, and 2.9e-2 of
+/// parameters after AdamW, in plans of tools/matrix.
+static constexpr Tolerance kBf16 = {1e-3, 1e-1, 1e-2, 1e-1};
 /// A gradient below this part of the norm of all is rounding alone.
 static constexpr double kNegligible = 1e-6;
 
@@ -230,8 +240,9 @@ static Result<void> compareAll(const VerifyJob &job, const Leftovers &plan,
     return parameters.error();
   answer.parameters = std::move(*parameters);
   if (job.train.optimizer.kind == OptimizerKind::AdamW)
-    answer.unjudged =
-        findNegligible(first->reference, TensorKind::Gradient, kNegligible);
+    for (const std::string &name :
+         findNegligible(first->reference, TensorKind::Gradient, kNegligible))
+      answer.unjudged.insert({name, "master." + name});
   for (size_t i = 0; i < one.losses.size(); ++i)
     answer.losses.push_back({plan.losses[i], one.losses[i]});
   if (!plan.fault.empty())
@@ -269,11 +280,13 @@ VerifyResult tool::verifyProgram(const VerifyJob &job) {
   }
   VerifyAnswer answer;
   answer.mode = "program";
-  answer.lossTolerance = kLossTolerance;
-  answer.gradientTolerance = kGradientTolerance;
+  const Tolerance &tolerance =
+      job.plan.precision.recipe == "fp32" ? kFp32 : kBf16;
+  answer.lossTolerance = tolerance.loss;
+  answer.gradientTolerance = tolerance.gradient;
   answer.parameterTolerance = job.train.optimizer.kind == OptimizerKind::AdamW
-                                  ? kAdamWParameterTolerance
-                                  : kParameterTolerance;
+                                  ? tolerance.adamW
+                                  : tolerance.parameter;
   if (auto ok = compareAll(job, left[0], left[1], answer); !ok)
     return VerifyFailure{ok.error(), kInternal};
   if (job.bisect && !answer.isEqual()) {
@@ -281,7 +294,8 @@ VerifyResult tool::verifyProgram(const VerifyJob &job) {
     if (auto *failure = std::get_if<VerifyFailure>(&phase))
       return *failure;
     // What the interpreter runs is equal: it is the way to the program.
-    answer.firstDifferentPhase = std::get<0>(phase).value_or("05-lowering");
+    answer.firstDifferentPhase =
+        std::get<0>(phase).value_or(phaseName(Phase::Lowering));
   }
   return answer;
 }

@@ -135,7 +135,7 @@ static Result<void> loadOne(Machine &machine, StateOp state, int64_t layer,
     Tensor tensor = Tensor::zeros(machine.getWholeType(state));
     for (size_t i = 0; i < layout.indices.size(); ++i)
       tensor.floats[i] = (*values)[layout.indices[i]];
-    if (failed(machine.setState(state.getSymName(), layer, tensor)))
+    if (failed(interpret::setParameter(machine, state, layer, tensor)))
       return Error{fmt::format("cannot set {}", name)};
     return {};
   }

@@ -5,6 +5,7 @@
 #include "passes/Collectives/Passes.h"
 #include "passes/Interpret/Compare.h"
 #include "passes/Lowering/Passes.h"
+#include "passes/Precision/Passes.h"
 #include "passes/Sharding/Passes.h"
 
 #include "mlir/IR/Verifier.h"
@@ -24,8 +25,8 @@ using namespace heddle::mutate;
 namespace {
 
 constexpr double kTolerance = 1e-9;
-/// Of loss and norm against one device's, in fp32: large parameters and a large
-/// rate make much of rounding.
+/// Of loss and norm against one device's, in the plan's formats: large
+/// parameters and a large rate make much of rounding.
 constexpr double kReported = 5e-3;
 /// Two steps: what one leaves undone, the next one meets.
 constexpr int kSteps = 2;
@@ -77,7 +78,9 @@ Verdict Checks::judge(const Subject &subject, Phase phase, ModuleOp mutant,
 
 Verdict Checks::judgeTensors(const Subject &subject, Phase phase,
                              ModuleOp mutant) {
-  if (phase == Phase::Sharding) {
+  if (phase >= Phase::Precision && !runPass(mutant, createVerifyFormatsPass()))
+    return {"precision-verify-formats", ""};
+  if (phase <= Phase::Precision) {
     if (!runPass(mutant, createVerifyLayoutsPass()))
       return {"sharding-verify-layouts", ""};
     if (!runPass(mutant, createPartitionPass()))

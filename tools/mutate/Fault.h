@@ -33,6 +33,10 @@ std::string describe(mlir::Operation *op);
 /// and missing reshards.
 std::vector<Fault> findLayoutFaults(mlir::ModuleOp module);
 
+/// From Precision to Overlap: formats of values and reductions, masters. None
+/// where a plan names no formats.
+std::vector<Fault> findFormatFaults(mlir::ModuleOp module);
+
 /// After Collectives: collectives and shards of one rank's tensors.
 std::vector<Fault> findCollectiveFaults(mlir::ModuleOp module);
 

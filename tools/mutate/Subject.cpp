@@ -31,7 +31,8 @@ struct Description {
 // whole and cut over tp; storage cut over all of dp and over part of it,
 // gathered ahead by one layer and by two, gradients reduced in buckets while
 // backward runs; dropout; stages with one chunk and two, in a chain and forth
-// and back, of different numbers of layers, with a table that both ends share.
+// and back, of different numbers of layers, with a table that both ends share;
+// bf16 with a master, reduced in fp32 and in bf16.
 constexpr const char *kThreeLayers = R"({"model_type": "llama",
       "hidden_size": 12, "intermediate_size": 20, "num_hidden_layers": 3,
       "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 4,
@@ -149,6 +150,18 @@ constexpr Description kSubjects[] = {
       "embedding": [0, 0], "head": [0, 1], "schedule": {"kind": "zb_v"}})",
      {},
      3},
+    {"llama bf16 zero 1 dp 2 tp 2, sequences cut, reduced in fp32", 2, 2, 2,
+     kThreeLayers,
+     R"(, "sequence_parallel": true, "zero": {"stage": 1},
+      "precision": {"recipe": "bf16", "gradients": "bf16"},
+      "buckets": {"gradient_bytes": 1024},
+      "overlap": {"memory_bytes": 1048576})"},
+    {"llama bf16 zero 3 dp 4 tp 1, one layer ahead, reduced in bf16", 4, 1, 2,
+     kThreeLayers,
+     R"(, "precision": {"recipe": "bf16", "reduce": "bf16"},
+      "zero": {"stage": 3, "gather": "every_pass", "prefetch": 1,
+        "reduce": "every_micro_batch"},
+      "overlap": {"memory_bytes": 1048576})"},
 };
 
 constexpr int64_t kSequences = 4, kLength = 6; // of a micro-batch, over all dp
@@ -202,6 +215,7 @@ std::unique_ptr<Subject> Subject::create(MLIRContext &context, unsigned index,
   if (!plan || !one)
     return error = (plan ? one : plan).message(), nullptr;
   subject->plan = std::move(*plan);
+  one->precision = subject->plan.precision;
 
   auto reference =
       compileUpTo(context, {subject->model, subject->train, *one},

@@ -59,9 +59,9 @@ bool parse(int argc, char **argv, Options &options) {
   return true;
 }
 
-constexpr Phase kMutated[] = {Phase::Sharding, Phase::Collectives,
-                              Phase::Stages,   Phase::Overlap,
-                              Phase::Lowering, Phase::Memory};
+constexpr Phase kMutated[] = {
+    Phase::Sharding, Phase::Precision, Phase::Collectives, Phase::Stages,
+    Phase::Overlap,  Phase::Lowering,  Phase::Memory};
 
 std::vector<Fault> join(std::vector<Fault> faults, std::vector<Fault> more) {
   faults.insert(faults.end(), std::make_move_iterator(more.begin()),
@@ -73,14 +73,17 @@ std::vector<Fault> findFaults(Phase phase, ModuleOp module) {
   switch (phase) {
   case Phase::Sharding:
     return findLayoutFaults(module);
+  case Phase::Precision:
+    return join(findLayoutFaults(module), findFormatFaults(module));
   case Phase::Collectives:
     return join(join(findCollectiveFaults(module), findDropoutFaults(module)),
-                findStorageFaults(module));
+                join(findStorageFaults(module), findFormatFaults(module)));
   case Phase::Stages:
-    return join(findCollectiveFaults(module), findStageFaults(module));
+    return join(join(findCollectiveFaults(module), findStageFaults(module)),
+                findFormatFaults(module));
   case Phase::Overlap:
     return join(join(findCollectiveFaults(module), findStageFaults(module)),
-                findBucketFaults(module));
+                join(findBucketFaults(module), findFormatFaults(module)));
   default:
     return join(join(findProgramFaults(module, phase == Phase::Memory),
                      findSlotFaults(module)),

@@ -31,7 +31,8 @@ struct FramePeak {
   std::int64_t carriedBytes = 0; ///< what the step keeps around the call
   /// Whole copies of parameters that are stored in runs.
   std::int64_t gatheredBytes = 0;
-  /// Gradients that a call made and that are reduced before they are added.
+  /// Gradients that a call made and that are reduced before they are added, and
+  /// those of the largest bucket where they are cast to be reduced.
   std::int64_t bucketBytes = 0;
 
   std::int64_t bytes() const {
@@ -43,9 +44,10 @@ struct LiveMemory {
   // From step to step.
   std::int64_t parameters = 0;
   std::int64_t gradients = 0; ///< sums over micro-batches, reduced in place
-  std::int64_t optimizer = 0;
-  std::int64_t inputs = 0;  ///< of all micro-batches, and three numbers
-  std::int64_t outputs = 0; ///< loss, count, gradient norm
+  std::int64_t optimizer = 0; ///< its numbers, and masters
+  std::int64_t masters = 0;   ///< of these
+  std::int64_t inputs = 0;    ///< of all micro-batches, and three numbers
+  std::int64_t outputs = 0;   ///< loss, count, gradient norm
   // Within a micro-batch.
   std::vector<SavedValue> savedValues;
   std::int64_t saved = 0;
@@ -69,7 +71,7 @@ struct LiveMemory {
 /// Bytes of \p entries entries that each begin at a multiple of 64 bytes.
 std::int64_t stackBytes(std::int64_t bytes, std::int64_t entries);
 
-/// What forward of one block saves, fp32.
+/// What forward of one block saves.
 std::vector<SavedValue> savedPerLayer(const ModelConfig &model,
                                       const RankSizes &sizes);
 
@@ -78,10 +80,11 @@ std::vector<SavedValue> savedPerLayer(const ModelConfig &model,
 std::vector<SavedValue> masksDrawnAgain(const ModelConfig &model,
                                         const RankSizes &sizes);
 
-/// Live bytes of one optimizer step on one rank, fp32, nothing recomputed. The
+/// Live bytes of one optimizer step on one rank, nothing recomputed. The
 /// peak is in the head or in a block's backward: then all layers' saved values
 /// are there, and both have larger temporaries than the functions of forward
-/// (but in models so small that what forward gathers is larger than both).
+/// (but in models so small that what forward gathers, or the largest bucket of
+/// gradients behind the last micro-batch, is larger than both).
 LiveMemory liveMemory(const ModelConfig &model, const TrainSettings &train,
                       const RankSizes &sizes);
 

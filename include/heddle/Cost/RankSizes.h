@@ -76,6 +76,17 @@ struct RankStages {
   std::int64_t activationLandings = 0, gradientLandings = 0;
 };
 
+/// Bytes per element of what has no fixed format. Statistics, masters and the
+/// optimizer's numbers are fp32.
+struct RankFormats {
+  std::int64_t compute = 4;   ///< parameters, what is computed, its gradients
+  std::int64_t gradients = 4; ///< of parameters, and their sums
+  std::int64_t reduce = 4;    ///< these on their way through a reduction
+  bool hasMaster = false;     ///< of each parameter, in fp32
+
+  bool castsToReduce() const { return gradients != reduce; }
+};
+
 /// One rank's share. Sizes are what is computed with: true sizes rounded up to
 /// what the plan pads them to, divided by the axes that split them.
 struct RankSizes {
@@ -109,6 +120,7 @@ struct RankSizes {
   /// Whether the head reads the embedding's table.
   bool isTied = false;
   RankStorage storage;
+  RankFormats formats;
   /// As `parameters(model)` has them, those of the place.
   std::vector<RankParameter> parameters;
   std::vector<std::pair<std::string, std::int64_t>> mesh;

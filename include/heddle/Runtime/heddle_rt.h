@@ -305,9 +305,9 @@ heddle_rt_status heddle_rt_attention_grad(heddle_rt_stream *stream,
                                           void *grad_q, void *grad_k,
                                           void *grad_v);
 
-/// Rotary positions over [positions, heads, head_size] f32 without gaps:
-/// elements i and i + head_size/2 of a head are a pair, turned by position x
-/// frequency i.
+/// Rotary positions over [positions, heads, head_size] without gaps: elements i
+/// and i + head_size/2 of a head are a pair, turned by position x frequency i,
+/// in fp32.
 typedef struct heddle_rt_rope_args {
   const char *name;
   int64_t positions;         ///< number of positions
@@ -315,13 +315,14 @@ typedef struct heddle_rt_rope_args {
   int64_t head_size;         ///< even
   const double *frequencies; ///< host memory, [head_size / 2]; read at the call
   int32_t inverse;           ///< turn back: the gradient
+  heddle_rt_dtype dtype;     ///< of input and output: f32 or bf16
 } heddle_rt_rope_args;
 
 /// `input` and `output` may be the same. Angles are computed in fp64.
 ///
 /// \return HEDDLE_RT_INVALID_ARGUMENT if a size is negative, `head_size` is
-/// odd,
-///         or a pointer is NULL while there are elements.
+///         odd, `dtype` another one, or a pointer is NULL while there are
+///         elements.
 heddle_rt_status heddle_rt_rope(heddle_rt_stream *stream,
                                 const heddle_rt_rope_args *args,
                                 const void *input, const int32_t *positions,

@@ -17,6 +17,13 @@ func.func @add(%x: tensor<4x32x64xf32>, %delta: tensor<4x32x64xf32>) {
   return
 }
 
+// CHECK-LABEL: func.func @cast(
+// CHECK-NEXT:    {{.*}} = transformer.cast {{%[^ ,:)]+}} : tensor<96x64xf32> -> tensor<96x64xbf16>
+func.func @cast(%w: tensor<96x64xf32>) {
+  %wb = transformer.cast %w : tensor<96x64xf32> -> tensor<96x64xbf16>
+  return
+}
+
 // CHECK-LABEL: func.func @bias_add(
 // CHECK-NEXT:    {{.*}} = transformer.bias_add {{%[^ ,:)]+}}, {{%[^ ,:)]+}} : (tensor<4x32x2x16xf32>, tensor<2x16xf32>) -> tensor<4x32x2x16xf32>
 func.func @bias_add(%k: tensor<4x32x2x16xf32>, %bk: tensor<2x16xf32>) {

@@ -423,14 +423,51 @@ TEST(PlanCheck, UnsupportedFeaturesAreNamedWhereActive) {
               HasSubstr("offload.optimizer" + tail));
   EXPECT_THAT(with(1, 1, 1, R"("offload": {"saved": ["x"]})"),
               HasSubstr("offload.saved" + tail));
-  EXPECT_THAT(with(1, 1, 1, R"("precision": "bf16")"),
-              HasSubstr("precision recipe \"bf16\"" + tail));
+  for (std::string recipe : {"fp16", "fp8", "nvfp4"})
+    EXPECT_THAT(with(1, 1, 1, "\"precision\": \"" + recipe + "\""),
+                HasSubstr("precision recipe \"" + recipe + "\"" + tail +
+                          "; set precision.recipe to \"bf16\" or \"fp32\""));
   EXPECT_THAT(with(1, 1, 1, R"("precision": {"reduce": "bf16"})"),
-              HasSubstr("precision.reduce \"bf16\"" + tail));
+              HasSubstr("precision.reduce \"bf16\" in recipe \"fp32\"" + tail));
   EXPECT_EQ(with(1, 1, 1, R"("overlap": {"memory_bytes": 0})"), "");
   EXPECT_EQ(with(1, 1, 1, R"("stages": {"layers": [["0..5"]],
                              "schedule": "gpipe"})"),
             "");
+}
+
+TEST(PlanCheck, Bf16HasAMasterAndIsAllowedByTheSettings) {
+  ModelConfig model = test::llama10m();
+  auto with = [&](const std::string &precision,
+                  const std::vector<std::string> &allowed) -> std::string {
+    TrainSettings train;
+    train.globalBatch = 1;
+    train.sequenceLength = 64;
+    train.precision = allowed;
+    auto result = checkPlan(
+        planOf(mesh(1, 1, 1, 1) + ", \"precision\": " + precision, model),
+        model, train);
+    return result ? "" : result.message();
+  };
+  EXPECT_EQ(with(R"("bf16")", {"bf16"}), "");
+  EXPECT_EQ(with(R"({"recipe": "bf16", "gradients": "bf16",
+                     "reduce": "bf16"})",
+                 {"fp32", "bf16"}),
+            "");
+  EXPECT_THAT(with(R"("bf16")", {"fp32", "fp8"}),
+              HasSubstr("precision recipe \"bf16\", but the training settings "
+                        "allow fp32, fp8; add it to precision there"));
+  EXPECT_THAT(with(R"({"recipe": "bf16", "master": "bf16"})", {"bf16"}),
+              HasSubstr("precision.master \"bf16\" in recipe \"bf16\" is not "
+                        "supported yet; set it to \"fp32\""));
+  EXPECT_THAT(with(R"({"recipe": "bf16", "compute": "fp16"})", {"bf16"}),
+              HasSubstr("precision.compute \"fp16\" in recipe \"bf16\""));
+  EXPECT_THAT(with(R"({"recipe": "bf16", "reduce": "fp16"})", {"bf16"}),
+              HasSubstr("precision.reduce \"fp16\" in recipe \"bf16\" is not "
+                        "supported yet; set it to \"fp32\" or \"bf16\""));
+  EXPECT_THAT(with(R"({"recipe": "bf16",
+                       "exceptions": [{"match": "*norm*", "compute": "fp32"}]})",
+                   {"bf16"}),
+              HasSubstr("precision.exceptions is not supported yet"));
 }
 
 TEST(PlanCheck, IdleRanksAreToldWhereThereAreAny) {
