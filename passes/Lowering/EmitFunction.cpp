@@ -38,16 +38,10 @@ std::string FunctionPrinter::stream(StringRef name) const {
 
 template <class Op>
 std::string FunctionPrinter::event(Op op) const {
-  auto member = [&](const std::string &name) {
-    return "p." +
-           names.events[rt::ProgramOp(names.program).getEventIndex(name)];
-  };
   if (!op.getSlot())
-    return member(op.getEvent().str());
-  std::string text = "inSlot(" + get(op.getSlot());
-  for (int64_t slot = 0; slot < *op.getSlots(); ++slot)
-    text += ", " + member((op.getEvent() + "." + llvm::Twine(slot)).str());
-  return text + ")";
+    return "p." + names.events.lookup(op.getEvent());
+  return formatv("p.{0}[{1}]", names.eventRows.lookup(op.getEvent()),
+                 withoutParentheses(get(op.getSlot())));
 }
 
 std::string FunctionPrinter::communicator(ArrayAttr axes) const {
@@ -191,7 +185,7 @@ LogicalResult FunctionPrinter::printFor(rt::ForOp op) {
   comment(op);
   auto bound = [&](Value value, StringRef count) -> std::string {
     if (value)
-      return get(value);
+      return withoutParentheses(get(value));
     return count.empty() ? "0" : formatv("p.n[{0}]", count).str();
   };
   std::string lower = bound(op.getLowerValue(), names.numbers.lowerOf(op)),
@@ -209,7 +203,7 @@ LogicalResult FunctionPrinter::printFor(rt::ForOp op) {
 
 LogicalResult FunctionPrinter::printSwitch(rt::SwitchOp op) {
   comment(op);
-  std::string selector = get(op.getSelector());
+  std::string selector = withoutParentheses(get(op.getSelector()));
   bool isOne = op.getValues().size() == 1;
   if (!isOne)
     os.indent(indent) << formatv("switch ({0}) {{\n", selector);
@@ -235,11 +229,17 @@ LogicalResult FunctionPrinter::printSwitch(rt::SwitchOp op) {
 void FunctionPrinter::printLookup(rt::LookupOp op) {
   if (op->use_empty())
     return;
-  std::string name = locals.give(op.getTable());
-  os.indent(indent) << formatv("const int64_t {0} = p.{1}[{2}];\n", name,
-                               names.tables.lookup(op.getTable()),
-                               op.getIndex() ? get(op.getIndex()) : "0");
-  expressions[op] = name;
+  expressions[op] =
+      formatv("p.{0}[{1}]", names.tables.lookup(op.getTable()),
+              op.getIndex() ? withoutParentheses(get(op.getIndex())) : "0");
+  printLocal(op, op.getTable());
+}
+
+void FunctionPrinter::printLocal(Value value, StringRef wish) {
+  std::string name = locals.give(wish);
+  os.indent(indent) << formatv("const int64_t {0} = {1};\n", name,
+                               withoutParentheses(get(value)));
+  expressions[value] = name;
 }
 
 //===----------------------------------------------------------------------===//
@@ -526,6 +526,9 @@ LogicalResult FunctionPrinter::printOther(Operation *op) {
     FailureOr<std::string> text = emitScalarOp(op, operands);
     if (succeeded(text))
       expressions[op->getResult(0)] = *text;
+    auto name = dyn_cast<NameLoc>(op->getLoc());
+    if (name && succeeded(text) && op->getNumOperands() && !op->use_empty())
+      printLocal(op->getResult(0), name.getName());
     return text;
   }
   std::string call =

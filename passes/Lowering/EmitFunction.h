@@ -20,9 +20,11 @@ struct ProgramNames {
 
   rt::ProgramOp program;
   std::string context; ///< "" where nothing needs it
-  std::vector<std::string> streams, events, communicators,
+  std::vector<std::string> streams, communicators,
       arenas; ///< members of heddle_program
   llvm::StringMap<std::string> functions, tables;
+  /// Members for events, in order; those that are used in turn are one row.
+  llvm::MapVector<llvm::StringRef, std::string> events, eventRows;
   /// Members for the queue of a channel that begins here, and that ends here.
   llvm::StringMap<std::pair<std::string, std::string>> channels;
   llvm::MapVector<mlir::Attribute, std::string>
@@ -51,6 +53,8 @@ private:
   mlir::LogicalResult printFor(rt::ForOp op);
   mlir::LogicalResult printSwitch(rt::SwitchOp op);
   void printLookup(rt::LookupOp op);
+  /// Declares a number under a name.
+  void printLocal(mlir::Value value, llvm::StringRef wish);
   void printMessage(rt::SendOp op);
   void printMessage(rt::ReceiveOp op);
   void printGemm(rt::GemmOp op);

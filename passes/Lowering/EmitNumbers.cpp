@@ -33,6 +33,8 @@ static std::string indexWord(Value index) {
            llvm::join(place.getAxes().getAsValueRange<StringAttr>(), ", ");
   if (auto lookup = index.getDefiningOp<rt::LookupOp>())
     return lookup.getTable().str();
+  if (auto name = dyn_cast<NameLoc>(index.getLoc()))
+    return name.getName().str();
   return "index";
 }
 
@@ -63,6 +65,8 @@ ProgramNumbers::ProgramNumbers(rt::ProgramOp program, Namer &globals)
       if (auto buffer = dyn_cast<rt::BufferOp>(op);
           buffer && !buffer->use_empty())
         addBuffer(func, buffer);
+      llvm::TypeSwitch<Operation *>(op).Case<rt::RecordOp, rt::WaitOp>(
+          [&](auto of) { addEvents(of.getEvent(), of.getSlots()); });
       addOwn(op);
     });
 }
@@ -85,6 +89,21 @@ void ProgramNumbers::addBound(rt::ForOp loop, bool isUpper, int64_t value,
       {globals.give("k" + upperCamel(words) + (isUpper ? "End" : "Begin")),
        (isUpper ? "behind the last " : "the first ") + words + " of a loop",
        value});
+}
+
+void ProgramNumbers::addEvents(StringRef event, std::optional<int64_t> slots) {
+  if (!slots)
+    return;
+  auto known = llvm::find_if(
+      eventRows, [&](const EventRow &row) { return row.name == event; });
+  if (known != eventRows.end()) {
+    int64_t &count = counts[known->count].value;
+    count = std::max(count, *slots);
+    return;
+  }
+  eventRows.push_back({event.str(), counts.size()});
+  counts.push_back({globals.give("k" + upperCamel(event) + "Events"),
+                    ("events '" + event + "', used in turn").str(), *slots});
 }
 
 /// The row that a piece of work goes over; null where it goes over more.

@@ -55,6 +55,12 @@ public:
   std::vector<Count> counts;
   std::vector<Place> places; ///< sizes of arenas first, one each
   std::vector<rt::NumbersOp> tables;
+  /// Events that are used in turn; how many, is in counts.
+  struct EventRow {
+    std::string name;
+    size_t count;
+  };
+  std::vector<EventRow> eventRows;
   /// How many numbers `places` have in all, on one stage.
   int64_t numPlaces = 0;
 
@@ -68,6 +74,7 @@ private:
 
   llvm::StringRef nameIn(const Index &index, mlir::Operation *op) const;
   void addBound(rt::ForOp loop, bool isUpper, int64_t value, Index &index);
+  void addEvents(llvm::StringRef event, std::optional<int64_t> slots);
   void addOwn(mlir::Operation *op);
   void addOwn(mlir::Operation *op, mlir::Value row, llvm::StringRef word,
               llvm::StringRef what, int64_t value);

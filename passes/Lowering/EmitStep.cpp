@@ -41,8 +41,15 @@ ProgramNames::ProgramNames(rt::ProgramOp program)
     }
   for (rt::NumbersOp table : numbers.tables)
     tables[table.getSymName()] = members.give(table.getSymName());
+  llvm::StringSet<> inRows;
+  for (const ProgramNumbers::EventRow &row : numbers.eventRows) {
+    eventRows[row.name] = members.give(row.name);
+    for (int64_t i = 0; i < numbers.counts[row.count].value; ++i)
+      inRows.insert((row.name + "." + llvm::Twine(i)).str());
+  }
   for (StringRef event : program.getEvents().getAsValueRange<StringAttr>())
-    events.push_back(members.give(event));
+    if (!inRows.contains(event))
+      events[event] = members.give(event);
   for (auto arena : program.getArenas().getAsRange<rt::ArenaAttr>())
     arenas.push_back(members.give((arena.getName() + "Arena").str()));
   for (rt::FuncOp func : reachableFunctions(program)) {
@@ -75,11 +82,13 @@ inline T *at(char *arena, int64_t offset) {
   return reinterpret_cast<T *>(arena + offset);
 }
 
-/// The event of a slot, of several that are used in turn.
-template <class... Events>
-inline heddle_rt_event *inSlot(int64_t slot, Events *...events) {
-  heddle_rt_event *const all[] = {events...};
-  return all[slot];
+/// Makes events that are used in turn.
+inline heddle_rt_status createEvents(heddle_rt_context *context, const std::string &name, int64_t count,
+                                     std::vector<heddle_rt_event *> &events) {
+  events.resize(size_t(count));
+  for (size_t i = 0; i < events.size(); ++i)
+    TRY(heddle_rt_event_create(context, (name + "." + std::to_string(i)).c_str(), &events[i]));
+  return HEDDLE_RT_OK;
 }
 
 inline heddle_rt_status gemm(heddle_rt_stream *stream, const heddle_rt_gemm_args &args, const void *a, const void *b,
@@ -124,14 +133,6 @@ static SmallVector<rt::ChannelAttr> channelsOf(rt::ProgramOp program) {
   if (!program.getChannels())
     return {};
   return llvm::to_vector(program.getChannels()->getAsRange<rt::ChannelAttr>());
-}
-
-/// The shift of a channel, the shorter way round: -1 and not the size less 1,
-/// which the text must not know.
-static int64_t shiftOf(rt::ProgramOp program, rt::ChannelAttr channel) {
-  int64_t size = program.getAxisSize(channel.getAxis());
-  int64_t shift = (channel.getShift() % size + size) % size;
-  return 2 * shift > size ? shift - size : shift;
 }
 
 /// "pp x dp x tp"
@@ -234,14 +235,17 @@ static void emitStruct(const ProgramNames &names, llvm::raw_ostream &os) {
   if (!names.context.empty())
     os << "  heddle_rt_context *" << names.context << ";\n";
   emitMembers("heddle_rt_stream", names.streams, os);
-  emitMembers("heddle_rt_event", names.events, os);
+  emitMembers("heddle_rt_event",
+              llvm::to_vector(llvm::make_second_range(names.events)), os);
+  for (const auto &[event, member] : names.eventRows)
+    os << "  std::vector<heddle_rt_event *> " << member << ";\n";
   emitMembers("heddle_rt_comm", names.communicators, os);
   for (const auto &channel : channelsOf(names.program))
     os << formatv("  heddle_rt_comm *{0}, *{1}; // from place i over {2} to "
                   "i + {3}, around the end\n",
                   names.channels.lookup(channel.getName()).first,
                   names.channels.lookup(channel.getName()).second,
-                  channel.getAxis(), shiftOf(names.program, channel));
+                  channel.getAxis(), channel.getShift());
   emitMembers("char", names.arenas, os);
   for (const auto &[axes, member] : names.places)
     os << "  int64_t " << member << "; // this rank's place over "
@@ -330,7 +334,7 @@ static void emitGroups(const ProgramNames &names,
                        "{3}}, &p.{4}, &p.{5}));",
                        stringLiteral(axis), names.numbers.sizeOf(axis),
                        sizeExpression(names, axesBelow(program, axis)),
-                       shiftOf(program, channel), out, in)
+                       channel.getShift(), out, in)
                    .str(),
                2)
        << "\n";
@@ -348,10 +352,13 @@ static void emitCreate(const ProgramNames &names, llvm::raw_ostream &os) {
     os << formatv(
         "  TRY(heddle_rt_stream_create(context, {0}, {1}, &p.{2}));\n",
         stringLiteral(stream.getName()), int(stream.getHigh()), member);
-  for (auto [event, member] : llvm::zip(
-           program.getEvents().getAsValueRange<StringAttr>(), names.events))
+  for (const auto &[event, member] : names.events)
     os << formatv("  TRY(heddle_rt_event_create(context, {0}, &p.{1}));\n",
                   stringLiteral(event), member);
+  for (const ProgramNumbers::EventRow &row : names.numbers.eventRows)
+    os << formatv("  TRY(createEvents(context, {0}, p.n[{1}], p.{2}));\n",
+                  stringLiteral(row.name), names.numbers.counts[row.count].name,
+                  names.eventRows.lookup(row.name));
   emitGroups(names, onAxis, os);
   for (const auto &[axes, member] : names.places)
     os << formatv("  p.{0} = {1};\n", member,
@@ -422,17 +429,18 @@ FailureOr<StepText> emitStep(rt::ProgramOp program) {
   ProgramNames names(program);
   std::string text;
   llvm::raw_string_ostream os(text);
-  os << formatv("// Program {0}, one training step of each rank ({1}). "
-                "Generated by heddle.\n//\n"
-                "// Compiles with a host compiler and with nvcc; kernels.h has "
-                "what it launches,\n// numbers.bin where buffers lie and how "
-                "often loops run, tables.bin what the\n// train main knows of "
-                "them.\n\n#include \"heddle/Runtime/Channels.h\"\n#include "
-                "\"heddle/Runtime/Numbers.h\"\n#include "
-                "\"heddle/Runtime/Program.h\"\n\n#include \"kernels.h\"\n\n"
-                "#include <new>\n#include <vector>\n\nusing namespace "
-                "heddle;\n",
-                program.getSymName(), meshWords(program));
+  os << formatv(
+      "// Program {0}, one training step of each rank ({1}). "
+      "Generated by heddle.\n//\n"
+      "// Compiles with a host compiler and with nvcc; kernels.h has "
+      "what it launches,\n// numbers.bin where buffers lie and how "
+      "often loops run, tables.bin what the\n// train main knows of "
+      "them.\n\n#include \"heddle/Runtime/Channels.h\"\n#include "
+      "\"heddle/Runtime/Numbers.h\"\n#include "
+      "\"heddle/Runtime/Program.h\"\n\n#include \"kernels.h\"\n\n"
+      "#include <new>\n#include <string>\n#include <vector>\n\nusing namespace "
+      "heddle;\n",
+      program.getSymName(), meshWords(program));
   os << kHelpers;
   emitNumbers(names, os);
   emitStruct(names, os);

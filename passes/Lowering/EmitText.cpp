@@ -35,7 +35,7 @@ static const llvm::StringSet<> &reservedWords() {
       "column", "maximum", "minimum", "bf16", "f16", "Program", "apply", "map",
       "init", "accumulate", "combine", "Value", "context", "rank", "status",
       "std", "linux", "unix", "numbers", "Numbers", "kNumbersKey", "kNumCounts",
-      "kNumPlaces", "kSender", "kReceiver", "openChannel"};
+      "kNumPlaces", "createEvents", "kSender", "kReceiver", "openChannel"};
   return words;
 }
 

@@ -242,7 +242,7 @@ StepLowering::Prefetch StepLowering::planPrefetch(LoopOp loop) {
 Value StepLowering::slotOf(const Prefetch &prefetch, Value index) {
   Value count = arith::ConstantIndexOp::create(builder(), index.getLoc(),
                                                prefetch.depth + 1);
-  return arith::RemSIOp::create(builder(), index.getLoc(), index, count);
+  return arith::RemSIOp::create(builder(), named("slot"), index, count);
 }
 
 LogicalResult StepLowering::gatherFor(const Prefetch &prefetch, Value index) {
@@ -293,8 +293,8 @@ LogicalResult StepLowering::beginIteration(LoopOp loop,
       arith::ConstantIndexOp::create(builder(), location, prefetch.depth);
   Value next =
       loop.getReversed()
-          ? Value(arith::SubIOp::create(builder(), location, index, depth))
-          : arith::AddIOp::create(builder(), location, index, depth);
+          ? Value(arith::SubIOp::create(builder(), named("next"), index, depth))
+          : arith::AddIOp::create(builder(), named("next"), index, depth);
   return gatherFor(prefetch, next);
 }
 

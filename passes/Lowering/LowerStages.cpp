@@ -31,6 +31,10 @@ LogicalResult StepLowering::beginStages(func::FuncOp step) {
   if (!stages)
     return step.emitError() << "runs slots, but there is no stage.table";
   numbers = std::make_unique<StageNumbers>(*stages);
+  if (!numbers->fault.empty())
+    return step.emitError()
+           << "the schedule is too large for the tables of a program: "
+           << numbers->fault << "; use fewer micro-batches";
   states.setStages(module, *stages);
   Builder builder(module.getContext());
   program.op.setStagesAttr(builder.getStringAttr(stage::kStageAxis));
@@ -45,9 +49,9 @@ LogicalResult StepLowering::beginStages(func::FuncOp step) {
 std::string StepLowering::channelName(int64_t shift) {
   if (shift == 1)
     return "to_next";
-  if (shift == stages->places() - 1)
+  if (shift == -1)
     return "to_previous";
-  return "by_" + std::to_string(shift);
+  return (shift < 0 ? "back_by_" : "by_") + std::to_string(std::abs(shift));
 }
 
 Value StepLowering::number(StringRef table, Value index) {
@@ -82,18 +86,25 @@ Value StepLowering::constant(int64_t value) {
                                         value);
 }
 
-Value StepLowering::quotient(Value value, int64_t by) {
-  return arith::DivSIOp::create(builder(), builder().getUnknownLoc(), value,
-                                constant(by));
-}
-
-Value StepLowering::remainder(Value value, int64_t by) {
-  return arith::RemSIOp::create(builder(), builder().getUnknownLoc(), value,
-                                constant(by));
-}
-
 Value StepLowering::sum(Value a, Value b) {
   return arith::AddIOp::create(builder(), builder().getUnknownLoc(), a, b);
+}
+
+Location StepLowering::named(StringRef name) {
+  return NameLoc::get(builder().getStringAttr(name));
+}
+
+Value StepLowering::part(const PackedNumber &number, Value entry) {
+  Location location = builder().getUnknownLoc();
+  if (number.divisor != 1)
+    entry = arith::DivSIOp::create(builder(), location, entry,
+                                   constant(number.divisor));
+  if (!number.isLast())
+    entry = arith::RemSIOp::create(builder(), location, entry,
+                                   constant(number.modulus));
+  if (!number.name.empty())
+    entry.getDefiningOp()->setLoc(named(number.name));
+  return entry;
 }
 
 void StepLowering::inCases(Value selector,
@@ -135,7 +146,8 @@ Value StepLowering::selectorOf(stage::WhereOp where) {
   if (where.getPart() == Part::Last) {
     auto run = where->getParentOfType<stage::RunOp>();
     bool ofWeight = run.getWeight().isAncestor(where->getParentRegion());
-    return number(ofWeight ? "last_weight" : "last_input", slots.slot);
+    return part(ofWeight ? StageNumbers::kLastWeight : StageNumbers::kLastInput,
+                slots.uses);
   }
   std::string name = "has_" + stringifyPart(where.getPart()).str();
   return where.getChunk() ? number("chunk_" + name, indices[where.getChunk()])
@@ -223,16 +235,15 @@ LogicalResult StepLowering::lowerRun(stage::RunOp run) {
   {
     OpBuilder::InsertionGuard guard(builder());
     builder().setInsertionPointToStart(&loop.getBody().front());
-    Value code = number("events", loop.getInductionVariable());
-    Value of = quotient(code, 2);
+    Value event = number("events", loop.getInductionVariable());
     SmallVector<std::pair<int64_t, StringRef>> cases = {{0, "slot"}};
     if (!numbers->channelShifts.empty()) // all chunks may be at one place
       cases.push_back({1, "transfers"});
-    inCases(remainder(code, 2), cases, [&](int64_t transfers) {
-      if (transfers)
-        lowerTransfers(of);
+    inCases(part(StageNumbers::kIsBatch, event), cases, [&](int64_t isBatch) {
+      if (isBatch)
+        lowerTransfers(event);
       else
-        done = lowerSlot(run, of);
+        done = lowerSlot(run, part(StageNumbers::kEventSlot, event));
     });
   }
   if (!numbers->channelShifts.empty())
@@ -249,8 +260,9 @@ LogicalResult StepLowering::lowerRun(stage::RunOp run) {
 void StepLowering::releaseAll(const std::string &event, int64_t count) {
   if (count == 0)
     return;
-  auto loop = rt::ForOp::create(builder(), builder().getUnknownLoc(), "buffer",
-                                int64_t(0), count);
+  // Named apart: their numbers may be equal by chance.
+  auto loop = rt::ForOp::create(builder(), builder().getUnknownLoc(),
+                                event + "_buffer", int64_t(0), count);
   OpBuilder::InsertionGuard guard(builder());
   builder().setInsertionPointToStart(&loop.getBody().front());
   onEvent(true, event, loop.getInductionVariable(), count, kCompute);
@@ -293,27 +305,33 @@ void StepLowering::makeLandings(stage::RunOp run) {
 
 LogicalResult StepLowering::lowerSlot(stage::RunOp run, Value slot) {
   Value bits = number("slots", slot);
-  slots.chunk = remainder(quotient(bits, 16), Slot::maxChunks);
-  slots.microBatch = quotient(bits, 16 * Slot::maxChunks);
-  slots.landing = number("landings", slot);
-  slots.out = number("outs", slot);
+  slots.chunk = part(StageNumbers::kChunk, bits);
+  slots.microBatch = part(StageNumbers::kMicroBatch, bits);
+  slots.uses = number("uses", slot);
+  slots.landing = part(StageNumbers::kLanding, slots.uses);
+  slots.out = part(StageNumbers::kOut, slots.uses);
   slots.slot = slot;
   slots.sets.clear();
   LogicalResult done = success();
   // A slot that makes both kinds of gradients runs two cases.
-  inCases(number("runs_forward", slot), {{1, "forward"}},
-          [&](int64_t) { done = lowerDirection(run, /*backward=*/false); });
-  inCases(number("runs_backward", slot), {{1, "backward"}}, [&](int64_t) {
+  ifUses(StageNumbers::kForward, "forward",
+         [&] { done = lowerDirection(run, /*backward=*/false); });
+  ifUses(StageNumbers::kBackward, "backward", [&] {
     if (succeeded(done))
       done = lowerDirection(run, /*backward=*/true);
   });
   if (run.getWeight().empty())
     return done;
-  inCases(number("runs_weight", slot), {{1, "weight gradients"}}, [&](int64_t) {
+  ifUses(StageNumbers::kWeight, "weight gradients", [&] {
     if (succeeded(done))
       done = lowerWeight(run);
   });
   return done;
+}
+
+void StepLowering::ifUses(const PackedNumber &flag, StringRef label,
+                          llvm::function_ref<void()> fill) {
+  inCases(part(flag, slots.uses), {{1, label}}, [&](int64_t) { fill(); });
 }
 
 LogicalResult StepLowering::lowerWeight(stage::RunOp run) {
@@ -335,11 +353,11 @@ LogicalResult StepLowering::lowerDirection(stage::RunOp run, bool backward) {
   for (auto [value, family] :
        llvm::zip(run.getReceived(!backward), landing.received))
     lowering.bind(value, entry(family, slots.landing));
-  inCases(number("receives", slots.slot), {{1, "received"}}, [&](int64_t) {
+  ifUses(StageNumbers::kReceives, "received", [&] {
     onEvent(false, "landed_" + direction.str(), slots.landing, landing.size,
             kCompute);
   });
-  inCases(number("sends", slots.slot), {{1, "sends"}}, [&](int64_t) {
+  ifUses(StageNumbers::kSends, "sends", [&] {
     onEvent(false, "sent_" + direction.str(), slots.out, StageNumbers::kOuts,
             kCompute);
   });
@@ -360,17 +378,17 @@ LogicalResult StepLowering::lowerDirection(stage::RunOp run, bool backward) {
 }
 
 void StepLowering::endSlot(const Slots::Landing &landing, StringRef direction) {
-  inCases(number("receives", slots.slot), {{1, "received"}}, [&](int64_t) {
+  ifUses(StageNumbers::kReceives, "received", [&] {
     onEvent(true, "free_" + direction.str(), slots.landing, landing.size,
             kCompute);
   });
-  inCases(number("sends", slots.slot), {{1, "sends"}}, [&](int64_t) {
+  ifUses(StageNumbers::kSends, "sends", [&] {
     onEvent(true, "made_" + direction.str(), slots.out, StageNumbers::kOuts,
             kCompute);
   });
   if (!numbers->anyHandsOn)
     return;
-  inCases(number("hands_on", slots.slot), {{1, "hands on"}}, [&](int64_t) {
+  ifUses(StageNumbers::kHandsOn, "hands on", [&] {
     Value index = number("handed_landings", slots.slot);
     for (auto [out, received] : llvm::zip(landing.outs, landing.received))
       lowering.copy(builder().getUnknownLoc(), "step: to the next stage",
@@ -420,8 +438,10 @@ void StepLowering::inPool(lowering::Family &family, StringRef pool,
 
 Value StepLowering::setOf(StringRef pool) {
   Value &set = slots.sets[pool];
-  if (!set)
-    set = number(pool, slots.slot);
+  if (!set) {
+    PackedNumber number = StageNumbers::pool(pool);
+    set = part(number, this->number(number.table, slots.slot));
+  }
   return set;
 }
 

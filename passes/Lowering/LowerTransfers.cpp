@@ -2,14 +2,17 @@
 
 #include "passes/Lowering/StepLowering.h"
 
+#include "mlir/Dialect/Arith/IR/Arith.h"
+
 using namespace mlir;
 using namespace heddle;
 using namespace heddle::lowering;
 using stage::Part;
 
 void StepLowering::lowerTransfers(Value batch) {
-  Value begin = number("batch_begins", batch),
-        end = number("batch_begins", sum(batch, constant(1)));
+  Value begin = part(StageNumbers::kBatchBegin, batch),
+        size = part(StageNumbers::kBatchSize, batch),
+        end = arith::AddIOp::create(builder(), named("end"), begin, size);
   forTransfers(begin, end, [&](Value slot, int64_t type, Value) {
     bool sends = type & 2;
     StringRef direction = kDirections[type & 1];
@@ -22,7 +25,7 @@ void StepLowering::lowerTransfers(Value batch) {
     builder().setInsertionPointToStart(&group.getBody().emplaceBlock());
     forTransfers(begin, end, [&](Value slot, int64_t type, Value transfer) {
       transferOver(slot, type & 2, type & 1,
-                   number("transfer_channels", transfer));
+                   part(StageNumbers::kTransferChannel, transfer));
     });
   }
   forTransfers(begin, end, [&](Value slot, int64_t type, Value) {
@@ -34,7 +37,8 @@ void StepLowering::lowerTransfers(Value batch) {
 }
 
 Value StepLowering::bufferOf(Value slot, bool sends) {
-  return number(sends ? "outs" : "landings", slot);
+  return part(sends ? StageNumbers::kOut : StageNumbers::kLanding,
+              number("uses", slot));
 }
 
 int64_t StepLowering::countOf(bool sends, StringRef direction) {
@@ -49,9 +53,8 @@ void StepLowering::forTransfers(
                         OpFoldResult(begin), OpFoldResult(end));
   OpBuilder::InsertionGuard guard(builder());
   builder().setInsertionPointToStart(&loop.getBody().front());
-  Value transfer = loop.getInductionVariable();
-  Value code = number("transfers", transfer);
-  Value slot = quotient(code, 4);
+  Value transfer = number("transfers", loop.getInductionVariable());
+  Value slot = part(StageNumbers::kTransferSlot, transfer);
   SmallVector<std::pair<int64_t, StringRef>> cases;
   for (int64_t gradient : {0, 1})
     if (slots.landings[kDirections[gradient]].size) {
@@ -62,7 +65,7 @@ void StepLowering::forTransfers(
     }
   if (cases.empty())
     return;
-  inCases(remainder(code, 4), cases,
+  inCases(part(StageNumbers::kTransferType, transfer), cases,
           [&](int64_t type) { each(slot, type, transfer); });
 }
 
@@ -97,7 +100,7 @@ LogicalResult StepLowering::lowerSumEnds(stage::SumEndsOp op) {
   if (first == last)
     return success();
   auto channel = [&](int64_t from, int64_t to) {
-    int64_t shift = (to - from + stages->places()) % stages->places();
+    int64_t shift = numbers->shiftTo(from, to, /*round=*/true);
     addChannel(shift);
     return channelName(shift);
   };

@@ -3,6 +3,10 @@
 #include "passes/Lowering/StageNumbers.h"
 
 #include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/StringSwitch.h"
+#include "llvm/Support/FormatVariadic.h"
+
+#include <cstdlib>
 
 using namespace heddle;
 using namespace heddle::lowering;
@@ -32,6 +36,23 @@ StageNumbers::StageNumbers(const stage::StageTable &stages)
   }
   addChunks();
   pad();
+}
+
+PackedNumber StageNumbers::pool(llvm::StringRef name) {
+  constexpr int64_t first = 1 << 15, second = 1 << 16;
+  return llvm::StringSwitch<PackedNumber>(name)
+      .Case("sets", {"sets", "set", 1, first})
+      .Case("head_sets", {"sets", "head_set", first, second})
+      .Case("input_sets", {"split_sets", "input_set", 1, first})
+      .Case("kept_sets", {"split_sets", "kept_set", first, second})
+      .Default({"embedding_sets", "embedding_set", 1, int64_t(1) << 31});
+}
+
+int64_t StageNumbers::packed(const PackedNumber &number, int64_t value) {
+  if (value >= number.modulus && fault.empty())
+    fault = llvm::formatv("'{0}' in '{1}' is {2}, the largest that fits is {3}",
+                          number.name, number.table, value, number.modulus - 1);
+  return value * number.divisor;
 }
 
 std::vector<int64_t> &StageNumbers::row(const std::string &name,
@@ -72,18 +93,19 @@ void StageNumbers::addSlots(int64_t place) {
     auto to = direction ? stages.neighbour(place, slot.chunk(), direction)
                         : std::nullopt;
     bool sends = to && to->rank != place, handsOn = to && to->rank == place;
+    packed(kMicroBatch, slot.microBatch());
     row("slots", place).push_back(slot.bits());
-    row("runs_forward", place).push_back(slot.kind() == SlotKind::Forward);
-    row("runs_backward", place).push_back(slot.givesInputGrad());
-    row("runs_weight", place).push_back(slot.endsMicroBatch());
-    row("last_input", place).push_back(stages.isLast(place, i, false));
-    row("last_weight", place).push_back(stages.isLast(place, i, true));
-    row("landings", place).push_back(from ? landingOf(i, slot) : 0);
-    row("receives", place).push_back(from && from->rank != place);
-    row("sends", place).push_back(sends);
-    row("outs", place)
-        .push_back(sends ? sent[direction > 0]++ % kOuts : handsOn * kOuts);
-    row("hands_on", place).push_back(handsOn);
+    row("uses", place)
+        .push_back(packed(kForward, slot.kind() == SlotKind::Forward) +
+                   packed(kBackward, slot.givesInputGrad()) +
+                   packed(kWeight, slot.endsMicroBatch()) +
+                   packed(kReceives, from && from->rank != place) +
+                   packed(kSends, sends) + packed(kHandsOn, handsOn) +
+                   packed(kLastInput, stages.isLast(place, i, false)) +
+                   packed(kLastWeight, stages.isLast(place, i, true)) +
+                   packed(kOut, sends ? sent[direction > 0]++ % kOuts
+                                      : handsOn * kOuts) +
+                   packed(kLanding, from ? landingOf(i, slot) : 0));
     anyHandsOn |= handsOn;
     int64_t handed = 0;
     if (handsOn) // what reads it is a slot of this row
@@ -95,8 +117,21 @@ void StageNumbers::addSlots(int64_t place) {
   }
 }
 
-int64_t StageNumbers::channelTo(int64_t from, int64_t to) {
-  int64_t shift = (to - from + stages.places()) % stages.places();
+int64_t StageNumbers::shiftTo(int64_t from, int64_t to, bool round) const {
+  int64_t shift = to - from, size = stages.places();
+  if (2 * std::abs(shift) > size || (size == 2 && round))
+    shift -= shift > 0 ? size : -size;
+  return shift;
+}
+
+int64_t StageNumbers::channelOf(int64_t place, const ScheduleEvent &event) {
+  int64_t chunk = stages.schedule.rows[place][event.slot].chunk();
+  bool sends = event.kind == EventKind::Send;
+  int64_t direction = sends == event.isGradient ? -1 : 1;
+  auto peer = stages.neighbour(place, chunk, direction);
+  bool round = peer && peer->chunk != chunk;
+  int64_t shift = sends ? shiftTo(place, event.peer, round)
+                        : shiftTo(event.peer, place, round);
   auto known = llvm::find(channelShifts, shift);
   if (known == channelShifts.end())
     known = channelShifts.insert(known, shift);
@@ -105,27 +140,29 @@ int64_t StageNumbers::channelTo(int64_t from, int64_t to) {
 
 void StageNumbers::addTransfers(int64_t place) {
   std::vector<int64_t> &order = row("events", place),
-                       &begins = row("batch_begins", place),
-                       &transfers = row("transfers", place),
-                       &channels = row("transfer_channels", place);
-  int64_t batch = -1;
-  for (const ScheduleEvent &event : events.rows[place]) {
-    if (event.kind == EventKind::Compute) {
-      order.push_back(event.slot * 2);
-      batch = -1;
+                       &transfers = row("transfers", place);
+  auto isBatchOf = [](const ScheduleEvent &a, const ScheduleEvent &b) {
+    return a.kind != EventKind::Compute && b.kind != EventKind::Compute &&
+           a.batch == b.batch;
+  };
+  const std::vector<ScheduleEvent> &all = events.rows[place];
+  for (size_t i = 0; i < all.size();) {
+    if (all[i].kind == EventKind::Compute) {
+      order.push_back(packed(kEventSlot, all[i++].slot));
       continue;
     }
-    if (event.batch != batch || batch < 0) {
-      order.push_back(static_cast<int64_t>(begins.size()) * 2 + 1);
-      begins.push_back(static_cast<int64_t>(transfers.size()));
-      batch = event.batch;
-    }
-    bool sends = event.kind == EventKind::Send;
-    transfers.push_back(event.slot * 4 + sends * 2 + event.isGradient);
-    channels.push_back(sends ? channelTo(place, event.peer)
-                             : channelTo(event.peer, place));
+    auto begin = static_cast<int64_t>(transfers.size());
+    for (size_t first = i; i < all.size() && isBatchOf(all[first], all[i]); ++i)
+      transfers.push_back(
+          packed(kTransferType,
+                 2 * (all[i].kind == EventKind::Send) + all[i].isGradient) +
+          packed(kTransferChannel, channelOf(place, all[i])) +
+          packed(kTransferSlot, all[i].slot));
+    order.push_back(
+        packed(kIsBatch, 1) +
+        packed(kBatchSize, static_cast<int64_t>(transfers.size()) - begin) +
+        packed(kBatchBegin, begin));
   }
-  begins.push_back(static_cast<int64_t>(transfers.size()));
   row("event_count", place).push_back(static_cast<int64_t>(order.size()));
 }
 
@@ -139,7 +176,11 @@ void StageNumbers::assign(int64_t place, const std::string &pool, Span span,
     taken.resize(std::max<size_t>(taken.size(), number + 1));
     return number;
   };
-  for (Slot slot : stages.schedule.rows[place]) {
+  PackedNumber part = StageNumbers::pool(pool);
+  std::vector<int64_t> &entries = row(part.table.str(), place);
+  const std::vector<Slot> &slots = stages.schedule.rows[place];
+  entries.resize(slots.size());
+  for (auto [i, slot] : llvm::enumerate(slots)) {
     std::pair<int64_t, int64_t> key = {slot.chunk(), slot.microBatch()};
     bool begins = span == Span::InputToWeight
                       ? slot.givesInputGrad()
@@ -160,7 +201,7 @@ void StageNumbers::assign(int64_t place, const std::string &pool, Span span,
         held.erase(own);
       }
     }
-    row(pool, place).push_back(number);
+    entries[i] += packed(part, number);
   }
   counts[pool].push_back(static_cast<int64_t>(taken.size()));
 }

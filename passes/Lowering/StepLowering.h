@@ -193,7 +193,7 @@ private:
     /// Of saved values, as forward yields them, and as backward does.
     llvm::SmallVector<Family> order, kept;
     /// Numbers of the slot whose case is being lowered.
-    mlir::Value slot, chunk, microBatch, landing, out;
+    mlir::Value slot, uses, chunk, microBatch, landing, out;
     llvm::StringMap<mlir::Value> sets; ///< by pool
   };
 
@@ -207,12 +207,17 @@ private:
   /// How many layers there are, or which one.
   void lowerNumber(mlir::Operation &op);
   mlir::Value constant(int64_t value);
-  mlir::Value quotient(mlir::Value value, int64_t by);
-  mlir::Value remainder(mlir::Value value, int64_t by);
   mlir::Value sum(mlir::Value a, mlir::Value b);
+  /// Of a number that is to have a name in the text.
+  mlir::Location named(llvm::StringRef name);
+  /// One of the numbers in an entry.
+  mlir::Value part(const PackedNumber &number, mlir::Value entry);
   void inCases(mlir::Value selector,
                llvm::ArrayRef<std::pair<int64_t, llvm::StringRef>> cases,
                llvm::function_ref<void(int64_t)> fill);
+  /// What only slots of a kind do.
+  void ifUses(const PackedNumber &flag, llvm::StringRef label,
+              llvm::function_ref<void()> fill);
   /// Records event `slot` of `count`, or waits for it.
   void onEvent(bool records, llvm::StringRef name, mlir::Value slot,
                int64_t count, llvm::StringRef stream);
@@ -258,6 +263,7 @@ private:
                         each);
   void transferOver(mlir::Value slot, bool sends, bool gradient,
                     mlir::Value channel);
+  /// Which buffer, of several, a transfer is of.
   mlir::Value bufferOf(mlir::Value slot, bool sends);
   int64_t countOf(bool sends, llvm::StringRef direction);
   llvm::LogicalResult lowerSumEnds(stage::SumEndsOp op);

@@ -3,6 +3,7 @@
 #include "passes/Memory/Lifetimes.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/IR/Matchers.h"
 #include "mlir/IR/SymbolTable.h"
 #include "llvm/ADT/SetVector.h"
 
@@ -94,32 +95,48 @@ private:
     }
   }
 
-  /// This stage's row of the table that a number is looked up in; none where it
-  /// is another number.
-  std::optional<ArrayRef<int64_t>> rowOf(Value number) {
+  /// What a number may be on this stage: an entry of a table, or a part of one.
+  /// None where it is another number.
+  std::optional<SmallVector<int64_t>> valuesOf(Value number) {
+    if (auto quotient = number.getDefiningOp<arith::DivSIOp>())
+      return partsOf(quotient, [](int64_t a, int64_t b) { return a / b; });
+    if (auto remainder = number.getDefiningOp<arith::RemSIOp>())
+      return partsOf(remainder, [](int64_t a, int64_t b) { return a % b; });
     auto lookup = number.getDefiningOp<rt::LookupOp>();
     if (!lookup)
       return std::nullopt;
     auto table = SymbolTable::lookupNearestSymbolFrom<rt::NumbersOp>(
         lookup, lookup.getTableAttr());
-    return table.getRow(table.getAxis() ? stage : 0);
+    return llvm::to_vector(table.getRow(table.getAxis() ? stage : 0));
+  }
+
+  std::optional<SmallVector<int64_t>>
+  partsOf(Operation *op, llvm::function_ref<int64_t(int64_t, int64_t)> part) {
+    auto values = valuesOf(op->getOperand(0));
+    APInt by;
+    if (!values || !matchPattern(op->getOperand(1), m_ConstantInt(&by)) ||
+        by.isZero())
+      return std::nullopt;
+    for (int64_t &value : *values)
+      value = part(value, by.getSExtValue());
+    return values;
   }
 
   /// Whether a region is run on this stage: no case is whose number its table
   /// does not have.
   bool isRun(Operation &op, Region &region) {
     auto cases = dyn_cast<rt::SwitchOp>(op);
-    auto row = cases ? rowOf(cases.getSelector()) : std::nullopt;
-    return !row || llvm::is_contained(
-                       *row, cases.getValues()[region.getRegionNumber()]);
+    auto all = cases ? valuesOf(cases.getSelector()) : std::nullopt;
+    return !all || llvm::is_contained(
+                       *all, cases.getValues()[region.getRegionNumber()]);
   }
 
   /// How many iterations a loop has at most.
   int64_t largestUpper(rt::ForOp loop) {
     if (loop.getUpper())
       return *loop.getUpper();
-    auto row = rowOf(loop.getUpperValue());
-    return row ? *llvm::max_element(*row) : 1;
+    auto all = valuesOf(loop.getUpperValue());
+    return all ? *llvm::max_element(*all) : 1;
   }
 
   /// Inputs are given to every stage, whether it reads them or not.

@@ -300,6 +300,36 @@ class CompileAndRun(HeddleTest):
             self.assertEqual(one[:2], other[:2])
             self.assertNotEqual(one[2], other[2])
 
+    def texts_of_stages(self, kind, places, chunks, layers, micro_batches, dp=1, **plan):
+        """step.cpp, kernels.h and numbers.bin where layers are dealt to places in turn."""
+        stages = places * chunks
+        first = [layers * i // stages for i in range(stages + 1)]
+
+        def range_of(i):
+            return str(first[i]) if first[i + 1] == first[i] + 1 else f"{first[i]}..{first[i + 1] - 1}"
+
+        ranges = [[range_of(i) for i in range(place, stages, places)] for place in range(places)]
+        self.model = self.write("model.json", {**LLAMA, "num_hidden_layers": layers})
+        self.plan = self.write("plan.json", {
+            **PLAN, **plan, "mesh": [["pp", places], ["dp", dp], ["cp", 1], ["tp", 1]], "micro_batches": micro_batches,
+            "stages": {"layers": ranges, "embedding": [0, 0], "head": [places - 1, chunks - 1],
+                       "schedule": {"kind": kind}}})
+        self.train = self.write("train.yaml", {**TRAIN, "global_batch": dp * micro_batches, "optimizer": ADAMW})
+        self.cluster = self.write("cluster.yaml", {**CLUSTER, "devices_per_node": 8})
+        self.compile()
+        texts = [(self.out / "program" / name).read_bytes() for name in ("step.cpp", "kernels.h", "numbers.bin")]
+        shutil.rmtree(self.out)
+        return texts
+
+    def test_the_text_of_stages_does_not_depend_on_their_number_either(self):
+        sharded = {"zero": {"stage": 1, "reduce": "last"}}
+        for plan in ({}, sharded):
+            one = self.texts_of_stages("one_f_one_b", 2, 1, 4, 2, dp=2, **plan)
+            for other in (("one_f_one_b", 4, 1, 7, 9, 1), ("interleaved_1f1b", 2, 3, 8, 4, 2)):
+                several = self.texts_of_stages(*other[:-1], dp=other[-1], **plan)
+                self.assertEqual(one[:2], several[:2])
+                self.assertNotEqual(one[2], several[2])
+
     def test_compile_then_run_then_record(self):
         self.compile("--dump-ir")
         self.assertEqual(sorted(p.name for p in (self.out / "ir").iterdir()),

@@ -158,7 +158,6 @@ std::string stagesModule(const std::vector<int> &layers, int microBatches) {
   std::string text = buffer ? (*buffer)->getBuffer().str() : "";
   for (auto &[from, to] : std::vector<std::pair<std::string, std::string>>{
            {"@PP@", std::to_string(stages)},
-           {"@BACK@", std::to_string(stages - 1)},
            {"@BYTES@", std::to_string(inputs + 128 * (microBatches + 1))},
            {"@KINDS@", list(kinds)},
            {"@MICRO_BATCHES@", list(numbers)},
@@ -203,7 +202,7 @@ INSTANTIATE_TEST_SUITE_P(Sizes, EmittedStages,
                                          Stages{{1, 1, 2, 1}, 6}));
 
 TEST(EmittedText, KnowsNoNumbers) {
-  FailureOr<ProgramText> small = emit(stagesModule({1, 2, 1}, 3)),
+  FailureOr<ProgramText> small = emit(stagesModule({1, 2}, 3)),
                          large = emit(stagesModule({1, 1, 2, 1}, 6));
   ASSERT_TRUE(succeeded(small) && succeeded(large));
   EXPECT_EQ(small->step, large->step);

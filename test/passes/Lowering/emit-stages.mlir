@@ -4,7 +4,7 @@
 //
 // What EmitTest runs is right to the checks as well.
 //
-// RUN: sed -e 's/@PP@/2/' -e 's/@BACK@/1/' -e 's/@BYTES@/1024/' -e 's/@KINDS@/0, 0, 1, 1, 0, 0, 1, 1/' -e 's/@MICRO_BATCHES@/0, 1, 0, 1, 0, 1, 0, 1/' -e 's/@LAYERS@/1, 2/' -e 's/@FIRST@/1, 0/' -e 's/@LAST@/0, 1/' -e 's/@SLOTS@/4/' -e 's/@X@/640/' -e 's/@PLACES@/640, 128, 512, 128/' %S/Stages.mlir.in > %t.mlir
+// RUN: sed -e 's/@PP@/2/' -e 's/@BYTES@/1024/' -e 's/@KINDS@/0, 0, 1, 1, 0, 0, 1, 1/' -e 's/@MICRO_BATCHES@/0, 1, 0, 1, 0, 1, 0, 1/' -e 's/@LAYERS@/1, 2/' -e 's/@FIRST@/1, 0/' -e 's/@LAST@/0, 1/' -e 's/@SLOTS@/4/' -e 's/@X@/640/' -e 's/@PLACES@/640, 128, 512, 128/' %S/Stages.mlir.in > %t.mlir
 // RUN: heddle-opt %t.mlir --lowering-verify-order --lowering-verify-arenas --lowering-verify-launches -o /dev/null
 
 rt.program @stages mesh [#rt.axis<"pp", 3>, #rt.axis<"tp", 2>] arenas [#rt.arena<"compute", 4096 by_stage [4096, 2048, 1024]>] streams [#rt.stream<"compute">, #rt.stream<"comm">] communicators [["tp"]] events [] entry @step channels [#rt.channel<"to_next", "pp", 1>, #rt.channel<"to_last", "pp", -1>] stages "pp" {
