@@ -4,6 +4,7 @@
 
 #include "dialects/Rt/Rt.h"
 #include "heddle/Schedule/Table.h"
+#include "passes/Lowering/StageNumbers.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/IR/Builders.h"
@@ -12,11 +13,13 @@
 using namespace mlir;
 using namespace heddle;
 using namespace heddle::mutate;
+using lowering::PackedNumber;
+using lowering::StageNumbers;
 
 namespace {
 
 /// What a table's numbers are of, which says how many of a row count.
-enum class Of { Place, Chunk, Slot, Event, Batch, Transfer };
+enum class Of { Place, Chunk, Slot, Event, Transfer };
 
 Of whatOf(StringRef table) {
   return llvm::StringSwitch<Of>(table)
@@ -24,17 +27,40 @@ Of whatOf(StringRef table) {
       .StartsWith("has_", Of::Place)
       .Cases({"layers_held", "event_count"}, Of::Place)
       .Case("events", Of::Event)
-      .Case("batch_begins", Of::Batch)
-      .StartsWith("transfer", Of::Transfer)
+      .Case("transfers", Of::Transfer)
       .Default(Of::Slot);
 }
 
-/// Numbers that only say which buffer or event of several is used, or whether
-/// an event is: they change order and place, not what is computed. (A slot that
-/// runs forward again in front of backward computes nothing else either.)
-bool onlyPlaces(StringRef table) {
-  return table.ends_with("landings") || table.ends_with("sets") ||
-         table == "outs" || table == "receives" || table == "sends";
+/// A number in the entries of a table.
+struct Part {
+  PackedNumber number;
+  /// It only says which buffer or event of several is used, or whether an event
+  /// is: that changes order and place, not what is computed.
+  bool onlyPlaces = false;
+};
+
+/// The numbers in the entries of tables that have several; those of pools of
+/// sets are added where a table is theirs.
+std::vector<Part> partsOf(StringRef table) {
+  std::vector<Part> parts;
+  for (const Part &part :
+       {Part{StageNumbers::kTransferType}, Part{StageNumbers::kTransferChannel},
+        Part{StageNumbers::kTransferSlot}, Part{StageNumbers::kForward},
+        Part{StageNumbers::kBackward}, Part{StageNumbers::kWeight},
+        Part{StageNumbers::kReceives, true}, Part{StageNumbers::kSends, true},
+        Part{StageNumbers::kHandsOn}, Part{StageNumbers::kLastInput},
+        Part{StageNumbers::kLastWeight}, Part{StageNumbers::kOut, true},
+        Part{StageNumbers::kLanding, true}})
+    if (part.number.table == table)
+      parts.push_back(part);
+  for (StringRef pool :
+       {"sets", "input_sets", "kept_sets", "head_sets", "embedding_sets"})
+    if (PackedNumber number = StageNumbers::pool(pool); number.table == table)
+      parts.push_back({number, true});
+  if (parts.empty()) // one number
+    parts.push_back(
+        {{"", "", 1, int64_t(1) << 31}, table.ends_with("landings")});
+  return parts;
 }
 
 class StageProgramFaults {
@@ -80,13 +106,21 @@ private:
     return numbers.getRow(place)[index];
   }
 
-  /// How many numbers of a row are looked up.
+  /// A number in an entry of a table of the program.
+  int64_t number(const PackedNumber &part, int64_t place, int64_t index) {
+    return number(part.table, place, index) / part.divisor % part.modulus;
+  }
+
+  /// How many entries of a row are looked up.
   int64_t lengthOf(rt::NumbersOp numbers, int64_t place) {
-    int64_t slots = 0, batches = 0;
+    int64_t slots = 0, transfers = 0;
     for (int64_t i = 0; i < number("event_count", place); ++i) {
-      int64_t code = number("events", place, i);
-      int64_t &most = code % 2 ? batches : slots;
-      most = std::max(most, code / 2 + 1);
+      if (number(StageNumbers::kIsBatch, place, i))
+        transfers =
+            std::max(transfers, number(StageNumbers::kBatchBegin, place, i) +
+                                    number(StageNumbers::kBatchSize, place, i));
+      else
+        slots = std::max(slots, number(StageNumbers::kEventSlot, place, i) + 1);
     }
     switch (whatOf(numbers.getSymName())) {
     case Of::Place:
@@ -96,52 +130,83 @@ private:
       return slots;
     case Of::Event:
       return number("event_count", place);
-    case Of::Batch:
-      return batches ? batches + 1 : 0;
     case Of::Transfer:
-      return number("batch_begins", place, batches);
+      return transfers;
     }
     llvm_unreachable("all are listed");
   }
 
   /// Whether what a slot runs looks its number up.
-  bool asksFor(StringRef table, int64_t place, int64_t slot) {
-    bool backward = number("runs_backward", place, slot),
-         weight = number("runs_weight", place, slot),
-         passes = backward || number("runs_forward", place, slot);
-    return llvm::StringSwitch<bool>(table)
-        .StartsWith("runs_", true)
-        .Case("last_input", backward)
-        .Case("last_weight", weight)
-        .Case("hands_on", passes)
-        .Case("handed_landings", number("hands_on", place, slot))
-        .Default(passes || weight);
+  bool asksFor(StringRef table, const PackedNumber &part, int64_t place,
+               int64_t slot) {
+    bool backward = number(StageNumbers::kBackward, place, slot),
+         weight = number(StageNumbers::kWeight, place, slot),
+         passes = backward || number(StageNumbers::kForward, place, slot);
+    auto is = [&](const PackedNumber &other) {
+      return part.table == other.table && part.divisor == other.divisor;
+    };
+    if (is(StageNumbers::kForward) || is(StageNumbers::kBackward) ||
+        is(StageNumbers::kWeight))
+      return true;
+    if (is(StageNumbers::kLastInput))
+      return backward;
+    if (is(StageNumbers::kLastWeight))
+      return weight;
+    if (is(StageNumbers::kHandsOn))
+      return passes;
+    if (table == "handed_landings")
+      return number(StageNumbers::kHandsOn, place, slot);
+    return passes || weight;
   }
 
   void findNumbers(rt::NumbersOp op) {
     if (op.getAxis() != program.getStages())
       return;
     StringRef name = op.getSymName();
+    std::vector<Part> parts = partsOf(name);
     for (int64_t place = 0; place < op.getNumRows(); ++place)
       for (int64_t i = 0; i < op.getWidth(); ++i) {
-        std::string rule;
-        if (i >= lengthOf(op, place))
-          rule = "the row has fewer numbers";
-        else if (whatOf(name) == Of::Slot && !asksFor(name, place, i))
-          rule = "the slot does not ask for the number";
+        std::string unread =
+            i >= lengthOf(op, place) ? "the row has fewer numbers" : "";
         if (name == "slots") {
-          changeSlot(op, place, i, rule);
+          changeSlot(op, place, i, unread);
           continue;
         }
-        int64_t old = op.getRow(place)[i];
-        for (int64_t to : {old + 1, old - 1})
-          if (to >= 0)
-            changeNumber("change a number", op, place, i, to, rule);
+        if (name == "events" && unread.empty())
+          parts = number(StageNumbers::kIsBatch, place, i)
+                      ? std::vector<Part>{{StageNumbers::kBatchSize},
+                                          {StageNumbers::kBatchBegin}}
+                      : std::vector<Part>{{StageNumbers::kEventSlot}};
+        for (const Part &part : parts)
+          changePart(op, place, i, part, unread);
       }
   }
 
+  /// One more and one less, the rest of the entry as it is.
+  void changePart(rt::NumbersOp op, int64_t place, int64_t index,
+                  const Part &part, std::string rule) {
+    StringRef name = op.getSymName();
+    if (rule.empty() && whatOf(name) == Of::Slot &&
+        !asksFor(name, part.number, place, index))
+      rule = "the slot does not ask for the number";
+    int64_t entry = op.getRow(place)[index],
+            old = entry / part.number.divisor % part.number.modulus;
+    for (int64_t to : {old + 1, old - 1}) {
+      if (to < 0 || to >= part.number.modulus)
+        continue;
+      // Forward once more in front of backward computes nothing else.
+      bool again = part.number.table == StageNumbers::kForward.table &&
+                   part.number.divisor == StageNumbers::kForward.divisor &&
+                   to == 1 && number(StageNumbers::kBackward, place, index);
+      changeNumber("change a number", op, place, index,
+                   entry + (to - old) * part.number.divisor, rule,
+                   part.onlyPlaces || again);
+    }
+  }
+
   void changeNumber(const char *kind, rt::NumbersOp op, int64_t place,
-                    int64_t index, int64_t to, const std::string &rule) {
+                    int64_t index, int64_t to, const std::string &rule,
+                    bool proven = false) {
     std::string how = " '" + op.getSymName().str() + "' of place " +
                       std::to_string(place) + " [" + std::to_string(index) +
                       "] to " + std::to_string(to);
@@ -152,10 +217,7 @@ private:
           values[place * op.getWidth() + index] = to;
           op.setValues(values);
         },
-        how, rule,
-        onlyPlaces(op.getSymName()) ||
-            (op.getSymName() == "runs_forward" && to == 1 &&
-             number("runs_backward", place, index)));
+        how, rule, proven);
   }
 
   /// Another chunk, another micro-batch.
@@ -166,10 +228,10 @@ private:
       return Slot(slot.kind(), chunk, microBatch, slot.joined()).bits();
     };
     std::string unread = rule;
-    if (rule.empty() && !number("runs_forward", place, index) &&
-        !number("runs_backward", place, index))
+    if (rule.empty() && !number(StageNumbers::kForward, place, index) &&
+        !number(StageNumbers::kBackward, place, index))
       unread = "gradients of weights do not ask for the micro-batch";
-    else if (rule.empty() && !number("runs_backward", place, index) &&
+    else if (rule.empty() && !number(StageNumbers::kBackward, place, index) &&
              !number("chunk_layers", place, slot.chunk()) &&
              !number("chunk_has_embedding", place, slot.chunk()))
       unread = "a chunk without layers passes on what it got";
