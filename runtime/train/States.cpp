@@ -191,6 +191,13 @@ heddle_rt_status downloadStored(Rank &rank, const State &state, int64_t i,
   }
 }
 
+heddle_rt_status uploadStored(Rank &rank, const State &state, int64_t i,
+                              const Extents &extents,
+                              const std::vector<float> &stored) {
+  return uploadValues(rank, state, instancePlace(state, i, extents, rank.stage),
+                      stored.data(), int64_t(stored.size()));
+}
+
 namespace {
 /// Draws or reads what the rank stores of one instance, named so.
 void makeStored(const Rank &rank, const Extents &extents,

@@ -43,6 +43,11 @@ heddle_rt_status downloadStored(Rank &rank, const runtime::State &state,
                                 int64_t i, const Extents &extents,
                                 std::vector<float> &stored);
 
+/// Writes it, in the state's format.
+heddle_rt_status uploadStored(Rank &rank, const runtime::State &state,
+                              int64_t i, const Extents &extents,
+                              const std::vector<float> &stored);
+
 struct ScalarTensor {
   std::string name;
   TensorType type;

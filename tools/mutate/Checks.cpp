@@ -26,8 +26,9 @@ namespace {
 
 constexpr double kTolerance = 1e-9;
 /// Of loss and norm against one device's, in the plan's formats: large
-/// parameters and a large rate make much of rounding.
-constexpr double kReported = 5e-3;
+/// parameters and a large rate make much of rounding. In bf16 the two steps of
+/// the subjects with it came to 1.2e-2.
+constexpr double kReported = 5e-3, kReportedBf16 = 3e-2;
 /// Two steps: what one leaves undone, the next one meets.
 constexpr int kSteps = 2;
 /// Random late orders that an order is tried in.
@@ -146,8 +147,9 @@ std::string Checks::expectedOf(const Subject &subject, std::string &error) {
               one = valuesOf(subject.referenceProgram(), error);
   if (found.empty() || one.empty())
     return "";
+  const double allowed = subject.computesInBf16() ? kReportedBf16 : kReported;
   for (auto [a, b] : llvm::zip(reportIn(found), reportIn(one)))
-    if (!(std::fabs(a - b) <= kReported * std::fabs(b))) {
+    if (!(std::fabs(a - b) <= allowed * std::fabs(b))) {
       error = fmt::format("it reports {}, one device {}", a, b);
       return "";
     }

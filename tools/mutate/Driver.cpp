@@ -4,13 +4,12 @@
 // queued one behind the other without waiting, so that what a step leaves
 // undone meets the next one. Ranks are threads.
 //
-//   PROGRAM TABLES NUMBERS STEPS write FILE       states after the steps, run
-//   eagerly PROGRAM TABLES NUMBERS STEPS compare FILE     1: some state differs
-//   by more than
-//                                         rounding
-//   PROGRAM TABLES NUMBERS STEPS late FILE SEEDS  how many of the seeds differ
-//   in a bit PROGRAM TABLES NUMBERS STEPS check            1: the
-//   happens-before check complains
+// The arguments are PROGRAM TABLES NUMBERS STEPS and one of
+//
+// - write FILE: states after the steps, run eagerly;
+// - compare FILE: 1: some state differs by more than rounding;
+// - late FILE SEEDS: how many of the seeds differ in a bit;
+// - check: 1: the happens-before check complains.
 //
 // Exit code 0, 1 as said, 3: something else failed.
 //
@@ -104,12 +103,14 @@ heddle_rt_status enlargeParameters(Rank &rank) {
   for (const runtime::State &state : rank.tables.states) {
     const Extents extents = extentsOf(rank.tables, rank.rank, state);
     const size_t held = rank.tables.instancesAt(state, rank.stage).size();
-    for (size_t i = 0; i < held && state.kind == "parameter"; ++i) {
+    // A parameter and its master stay equal, but for rounding.
+    if (state.kind != "parameter" && state.kind != "master")
+      continue;
+    for (size_t i = 0; i < held; ++i) {
       TRY(downloadStored(rank, state, int64_t(i), extents, stored));
       for (float &value : stored)
         value *= 4;
-      TRY(rank.upload(instancePlace(state, int64_t(i), extents, rank.stage),
-                      stored.data(), int64_t(stored.size() * sizeof(float))));
+      TRY(uploadStored(rank, state, int64_t(i), extents, stored));
     }
   }
   return HEDDLE_RT_OK;

@@ -32,7 +32,7 @@ struct Description {
 // gathered ahead by one layer and by two, gradients reduced in buckets while
 // backward runs; dropout; stages with one chunk and two, in a chain and forth
 // and back, of different numbers of layers, with a table that both ends share;
-// bf16 with a master.
+// bf16 with a master, reduced in fp32 and in bf16.
 constexpr const char *kThreeLayers = R"({"model_type": "llama",
       "hidden_size": 12, "intermediate_size": 20, "num_hidden_layers": 3,
       "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 4,
@@ -155,6 +155,12 @@ constexpr Description kSubjects[] = {
      R"(, "sequence_parallel": true, "zero": {"stage": 1},
       "precision": {"recipe": "bf16", "gradients": "bf16"},
       "buckets": {"gradient_bytes": 1024},
+      "overlap": {"memory_bytes": 1048576})"},
+    {"llama bf16 zero 3 dp 4 tp 1, one layer ahead, reduced in bf16", 4, 1, 2,
+     kThreeLayers,
+     R"(, "precision": {"recipe": "bf16", "reduce": "bf16"},
+      "zero": {"stage": 3, "gather": "every_pass", "prefetch": 1,
+        "reduce": "every_micro_batch"},
       "overlap": {"memory_bytes": 1048576})"},
 };
 

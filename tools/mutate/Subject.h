@@ -28,6 +28,7 @@ public:
   /// Places buffers and writes tables: what phase Memory does.
   mlir::LogicalResult place(mlir::ModuleOp module) const;
 
+  bool computesInBf16() const { return plan.precision.compute == "bf16"; }
   const std::string &name() const { return title; }
 
 private:
