@@ -165,6 +165,8 @@ Result<void> PlanChecker::checkPlaces() {
 }
 
 Result<void> PlanChecker::checkLayers() {
+  // DualPipe runs two copies of the model in opposite directions.
+  const int copies = plan.stages.schedule == PlanScheduleKind::DualPipe ? 2 : 1;
   std::vector<int> times(static_cast<std::size_t>(model.layers));
   for (const std::vector<PlanRange> &chunks : plan.stages.layers)
     for (const PlanRange &range : chunks) {
@@ -175,16 +177,19 @@ Result<void> PlanChecker::checkLayers() {
                       "(0..{})",
                       range.text(), model.layers, model.layers - 1);
       for (std::int64_t layer = range.first; layer <= range.last; ++layer)
-        if (++times[static_cast<std::size_t>(layer)] > 1)
+        if (++times[static_cast<std::size_t>(layer)] > copies)
           return refuse("stages.layers: layer {} is in \"{}\" and in another "
-                        "range; each layer stands in one",
-                        layer, range.text());
+                        "range; each layer stands in {}",
+                        layer, range.text(), copies == 1 ? "one" : "two");
     }
-  auto missing = std::find(times.begin(), times.end(), 0);
+  auto missing = std::find_if(times.begin(), times.end(),
+                              [&](int count) { return count < copies; });
   if (missing != times.end())
-    return refuse("stages.layers: layer {} is in no range; the model has {} "
-                  "layers (0..{})",
-                  missing - times.begin(), model.layers, model.layers - 1);
+    return refuse("stages.layers: layer {} is in {}; the model has {} layers "
+                  "(0..{})",
+                  missing - times.begin(),
+                  *missing == 0 ? "no range" : "one range, expected two",
+                  model.layers, model.layers - 1);
   for (const PlanRecompute &entry : plan.recompute)
     if (entry.layers.last >= model.layers)
       return refuse("recompute: layers \"{}\" go beyond the model's {} layers",

@@ -399,6 +399,24 @@ TEST(PlanCheck, LayersAreCoveredOnce) {
   EXPECT_EQ(withLayers(R"([["0..2", "3..5"]])"), "");
 }
 
+TEST(PlanCheck, LayersOfTwoCopiesAreCoveredTwice) {
+  ModelConfig model = test::llama10m();
+  auto withLayers = [&](const std::string &layers) {
+    return checked(
+        planOf(mesh(2, 1, 1, 1) +
+                   ", \"stages\": {\"schedule\": {\"kind\": \"dualpipe\"}, "
+                   "\"embedding\": [0, 0], \"head\": [1, 0], \"layers\": " +
+                   layers + "}",
+               model),
+        model, 1);
+  };
+  EXPECT_EQ(withLayers(R"([["0..2", "3..5"], ["3..5", "0..2"]])"), "");
+  EXPECT_THAT(withLayers(R"([["0..2", "3..5"], ["3..5", "0..1"]])"),
+              HasSubstr("layer 2 is in one range, expected two"));
+  EXPECT_THAT(withLayers(R"([["0..2", "2..5"], ["3..5", "0..2"]])"),
+              HasSubstr("each layer stands in two"));
+}
+
 TEST(PlanCheck, UnsupportedFeaturesAreNamedWhereActive) {
   ModelConfig model = test::llama10m();
   auto with = [&](std::int64_t dp, std::int64_t cp, std::int64_t tp,
