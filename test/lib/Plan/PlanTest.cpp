@@ -384,37 +384,26 @@ TEST(PlanCheck, ClusterBoundsTheRanks) {
               HasSubstr("warning: 4 of 12 devices of cluster \"c\" are idle"));
 }
 
-TEST(PlanCheck, LayersAreCoveredOnce) {
+TEST(PlanCheck, LayersAreCoveredOnceByEachCopy) {
   ModelConfig model = test::llama10m();
-  auto withLayers = [&](const std::string &layers) {
+  auto withStages = [&](int pp, const std::string &stages) {
     return checked(
-        planOf(mesh(1, 1, 1, 1) + ", \"stages\": {\"layers\": " + layers + "}",
-               model),
+        planOf(mesh(pp, 1, 1, 1) + ", \"stages\": {" + stages + "}", model),
         model, 1);
+  };
+  auto withLayers = [&](const std::string &layers) {
+    return withStages(1, "\"layers\": " + layers);
   };
   EXPECT_THAT(withLayers(R"([["0..4"]])"), HasSubstr("layer 5 is in no range"));
   EXPECT_THAT(withLayers(R"([["0..6"]])"), HasSubstr("beyond the model's 6"));
   EXPECT_THAT(withLayers(R"([["0..3", "3..5"]])"),
               HasSubstr("layer 3 is in \"3..5\" and in another range"));
   EXPECT_EQ(withLayers(R"([["0..2", "3..5"]])"), "");
-}
-
-TEST(PlanCheck, LayersOfTwoCopiesAreCoveredTwice) {
-  ModelConfig model = test::llama10m();
-  auto withLayers = [&](const std::string &layers) {
-    return checked(
-        planOf(mesh(2, 1, 1, 1) +
-                   ", \"stages\": {\"schedule\": {\"kind\": \"dualpipe\"}, "
-                   "\"embedding\": [0, 0], \"head\": [1, 0], \"layers\": " +
-                   layers + "}",
-               model),
-        model, 1);
-  };
-  EXPECT_EQ(withLayers(R"([["0..2", "3..5"], ["3..5", "0..2"]])"), "");
-  EXPECT_THAT(withLayers(R"([["0..2", "3..5"], ["3..5", "0..1"]])"),
+  const std::string two =
+      R"("schedule": {"kind": "dualpipe"}, "embedding": [0, 0], "head": [1, 0], "layers": )";
+  EXPECT_EQ(withStages(2, two + R"([["0..2", "3..5"], ["3..5", "0..2"]])"), "");
+  EXPECT_THAT(withStages(2, two + R"([["0..2", "3..5"], ["3..5", "0..1"]])"),
               HasSubstr("layer 2 is in one range, expected two"));
-  EXPECT_THAT(withLayers(R"([["0..2", "2..5"], ["3..5", "0..2"]])"),
-              HasSubstr("each layer stands in two"));
 }
 
 TEST(PlanCheck, UnsupportedFeaturesAreNamedWhereActive) {
