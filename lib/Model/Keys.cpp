@@ -94,17 +94,19 @@ static const std::vector<FixedKey> &fixedKeys() {
        0,
        true,
        "encoders are not implemented",
-       {Llama, Mistral, Qwen2, Qwen3, Gpt2}},
+       {Llama, Mistral, Qwen2, Qwen3, Gpt2, Mixtral, Qwen2Moe, Qwen3Moe,
+        DeepseekV3}},
       {"add_cross_attention",
        0,
        true,
        "cross attention is not implemented",
-       {Llama, Mistral, Qwen2, Qwen3, Gpt2}},
+       {Llama, Mistral, Qwen2, Qwen3, Gpt2, Mixtral, Qwen2Moe, Qwen3Moe,
+        DeepseekV3}},
       {"partial_rotary_factor",
        1,
        false,
        "rotating a part of a head is not implemented",
-       {Llama, Mistral, Qwen2, Qwen3}},
+       {Llama, Mistral, Qwen2, Qwen3, Mixtral, Qwen2Moe, Qwen3Moe}},
       {"rope_interleaved",
        0,
        true,
@@ -114,12 +116,17 @@ static const std::vector<FixedKey> &fixedKeys() {
        0,
        true,
        "attention of this family has no biases",
-       {Mistral}},
+       {Mistral, Mixtral, DeepseekV3}},
       {"mlp_bias",
        0,
        true,
        "the MLP of this family has no biases",
-       {Mistral, Qwen2, Qwen3}},
+       {Mistral, Qwen2, Qwen3, Mixtral, Qwen2Moe, Qwen3Moe}},
+      {"moe_layer_freq",
+       1,
+       false,
+       "experts in some of the later layers only are not implemented",
+       {DeepseekV3}},
       {"scale_attn_weights",
        1,
        true,
@@ -139,6 +146,26 @@ static const std::vector<FixedKey> &fixedKeys() {
   return keys;
 }
 
+/// Keys that say how experts are chosen, scaled and balanced, or how positions
+/// beyond the first ones are rotated: what is computed changes with them, its
+/// amount does not. They are read when these families are compiled.
+static constexpr std::string_view amountKeepingKeys[] = {
+    "output_router_logits",
+    "router_aux_loss_coef",
+    "router_jitter_noise",
+    "norm_topk_prob",
+    "n_group",
+    "topk_group",
+    "topk_method",
+    "scoring_func",
+    "routed_scaling_factor",
+    "aux_loss_alpha",
+    "seq_aux",
+    "ep_size",
+    "quantization_config",
+    "num_nextn_predict_layers",
+};
+
 static bool hasValue(const DocumentValue &found, const FixedKey &fixed) {
   if (fixed.isBool)
     return found.kind == DocumentValue::Kind::Bool &&
@@ -150,6 +177,14 @@ static bool hasValue(const DocumentValue &found, const FixedKey &fixed) {
 void detail::checkUnreadKeys(MapReader &reader, Family family) {
   for (const NeutralKey &each : neutral)
     reader.know(each.key);
+  using enum Family;
+  const bool isForPlanning = family == Mixtral || family == Qwen2Moe ||
+                             family == Qwen3Moe || family == DeepseekV3;
+  for (std::string_view key : amountKeepingKeys)
+    if (isForPlanning)
+      reader.know(key);
+  if (family == DeepseekV3)
+    reader.know("rope_scaling");
   for (const FixedKey &fixed : fixedKeys()) {
     if (!std::count(fixed.families.begin(), fixed.families.end(), family))
       continue;

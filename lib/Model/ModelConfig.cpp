@@ -1,5 +1,6 @@
 #include "heddle/Model/ModelConfig.h"
 
+#include "Experts.h"
 #include "Keys.h"
 
 #include <fmt/format.h>
@@ -11,6 +12,9 @@
 #include <numbers>
 
 using namespace heddle;
+using detail::countRange;
+using detail::indexRange;
+using detail::widthRange;
 
 namespace {
 /// What Hugging Face's class of a family takes where a key is absent.
@@ -25,22 +29,22 @@ struct FamilyFacts {
 };
 } // namespace
 
-static constexpr std::array<FamilyFacts, 5> families = {{
+static constexpr std::array<FamilyFacts, 9> families = {{
     {Family::Llama, "llama", "LlamaForCausalLM", 2048, {}, {}},
     {Family::Mistral, "mistral", "MistralForCausalLM", 131072, 8, {}},
     {Family::Qwen2, "qwen2", "Qwen2ForCausalLM", 32768, 32, {}},
     {Family::Qwen3, "qwen3", "Qwen3ForCausalLM", 32768, 32, 128},
     {Family::Gpt2, "gpt2", "GPT2LMHeadModel", 1024, {}, {}},
+    {Family::Mixtral, "mixtral", "MixtralForCausalLM", 131072, 8, {}},
+    {Family::Qwen2Moe, "qwen2_moe", "Qwen2MoeForCausalLM", 32768, 16, {}},
+    {Family::Qwen3Moe, "qwen3_moe", "Qwen3MoeForCausalLM", 32768, 4, {}},
+    {Family::DeepseekV3, "deepseek_v3", "DeepseekV3ForCausalLM", 4096, {}, {}},
 }};
 
 static const FamilyFacts &factsOf(Family family) {
   return families[static_cast<std::size_t>(family)];
 }
 
-// Far above any model, and low enough that no product below overflows.
-static constexpr IntegerRange widthRange = {1, std::int64_t{1} << 24};
-static constexpr IntegerRange countRange = {1, std::int64_t{1} << 20};
-static constexpr IntegerRange indexRange = {1, (std::int64_t{1} << 31) - 1};
 static constexpr NumberRange epsRange = {0, 1, true, true};
 static constexpr double maxParameters = 1e18;
 
@@ -255,11 +259,12 @@ checkLayerTypes(MapReader &reader, std::int64_t layers,
 
 static std::optional<std::int64_t> readWindow(MapReader &reader, Family family,
                                               std::int64_t layers) {
-  if (family == Family::Mistral)
+  if (family == Family::Mistral || family == Family::Mixtral)
     return reader.value("sliding_window")
                ? reader.optionalInteger("sliding_window", indexRange)
-               : 4096;
-  if (family == Family::Llama)
+           : family == Family::Mistral ? std::optional<std::int64_t>(4096)
+                                       : std::nullopt;
+  if (family == Family::Llama || family == Family::DeepseekV3)
     return std::nullopt;
   return checkLayerTypes(reader, layers, readQwenWindow(reader, layers));
 }
@@ -314,22 +319,34 @@ static void readLlamaLike(MapReader &reader, ModelConfig &config) {
   config.vocabulary = reader.integer("vocab_size", indexRange);
   config.maxPositions = reader.integer("max_position_embeddings", indexRange,
                                        factsOf(family).maxPositions);
-  readHeads(reader, config);
+  if (family == Family::DeepseekV3)
+    detail::readLatent(reader, config);
+  else
+    readHeads(reader, config);
   config.norm = NormKind::Rms;
   config.normEps = reader.number("rms_norm_eps", epsRange, 1e-6);
   config.activation = readActivation(reader, "hidden_act", "silu");
   config.gatedMlp = true;
-  bool readsBias = family == Family::Llama || family == Family::Qwen3;
+  bool readsBias = family == Family::Llama || family == Family::Qwen3 ||
+                   family == Family::Qwen3Moe;
   bool attentionBias = readsBias && reader.boolean("attention_bias", false);
-  config.qkvBias = attentionBias || family == Family::Qwen2;
+  config.qkvBias =
+      attentionBias ||
+      (family == Family::Qwen2Moe && reader.boolean("qkv_bias", true)) ||
+      family == Family::Qwen2;
   config.outputBias = attentionBias;
   config.mlpBias = family == Family::Llama && reader.boolean("mlp_bias", false);
-  config.qkNorm = family == Family::Qwen3;
+  config.qkNorm = family == Family::Qwen3 || family == Family::Qwen3Moe;
   config.tiedEmbeddings = reader.boolean("tie_word_embeddings", false);
-  config.rope = readRope(reader);
+  if (family == Family::DeepseekV3)
+    config.rope.theta =
+        reader.number("rope_theta", NumberRange::positive(), 10000.0);
+  else
+    config.rope = readRope(reader);
   config.slidingWindow = readWindow(reader, family, config.layers);
   config.dropout.attention =
       reader.number("attention_dropout", NumberRange::rate(), 0.0);
+  detail::readExperts(reader, config);
 }
 
 /// GPT-2's class also takes the other families' spelling of four keys.
@@ -384,8 +401,13 @@ static void readGpt2(MapReader &reader, ModelConfig &config) {
 static void checkSize(MapReader &reader, const ModelConfig &config) {
   double hidden = static_cast<double>(config.hidden);
   double heads = static_cast<double>(config.heads() + config.kvHeads);
+  double width = static_cast<double>(config.ffn);
+  if (config.experts)
+    width += static_cast<double>(config.experts->count) *
+                 static_cast<double>(config.experts->ffn) +
+             static_cast<double>(config.experts->sharedFfn);
   double perLayer = 2 * hidden * heads * static_cast<double>(config.headSize) +
-                    3 * hidden * static_cast<double>(config.ffn) + 16 * hidden;
+                    3 * hidden * width + 16 * hidden;
   double total = static_cast<double>(config.layers) * perLayer +
                  hidden * (2.0 * static_cast<double>(config.vocabulary) +
                            static_cast<double>(config.maxPositions));

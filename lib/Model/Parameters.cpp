@@ -35,11 +35,14 @@ std::string_view heddle::initializerName(Initializer::Kind kind) {
   return "";
 }
 
-std::string ParameterFamily::instanceName(std::int64_t layer) const {
+std::string ParameterFamily::instanceName(std::int64_t instance) const {
   std::size_t hole = name.find("{}");
   if (hole == name.npos)
     return name;
-  return fmt::format("{}{}{}", name.substr(0, hole), layer,
+  return fmt::format("{}{}{}", name.substr(0, hole),
+                     layerNumbers.empty()
+                         ? instance
+                         : layerNumbers.at(static_cast<std::size_t>(instance)),
                      name.substr(hole + 2));
 }
 
@@ -63,7 +66,11 @@ public:
 private:
   void buildLlamaLike();
   void buildLlamaAttention(const std::string &layer);
-  void buildLlamaMlp(const std::string &layer);
+  void buildLatentAttention(const std::string &layer);
+  void buildGatedMlp(const std::string &mlp, const std::string &prefix,
+                     const std::string &letter);
+  void buildExperts(const std::string &layer);
+  void buildLayers();
   void buildGpt2();
   void buildHead(const std::string &embedding);
 
@@ -82,14 +89,45 @@ private:
       return config.vocabulary;
     if (letter == "p")
       return 3;
-    HEDDLE_CHECK(letter == "position", "no factor '{}'", letter);
-    return config.maxPositions;
+    if (letter == "position")
+      return config.maxPositions;
+    return config.latent && letter != "e" && !letter.ends_with("_f")
+               ? latentSizeOf(*config.latent, letter)
+               : expertSizeOf(*config.experts, letter);
+  }
+  static std::int64_t expertSizeOf(const ExpertsConfig &experts,
+                                   std::string_view letter) {
+    if (letter == "e")
+      return experts.count;
+    if (letter == "expert_f")
+      return experts.ffn;
+    if (letter == "one")
+      return 1;
+    HEDDLE_CHECK(letter == "shared_f", "no factor '{}'", letter);
+    return experts.sharedFfn;
+  }
+  static std::int64_t latentSizeOf(const LatentConfig &latent,
+                                   std::string_view letter) {
+    if (letter == "q_rank")
+      return latent.queryRank;
+    if (letter == "kv_rank")
+      return latent.valueRank;
+    if (letter == "kv_a")
+      return latent.valueRank + latent.ropeSize;
+    if (letter == "k_v")
+      return latent.plainSize + latent.valueSize;
+    HEDDLE_CHECK(letter == "v_size", "no factor '{}'", letter);
+    return latent.valueSize;
   }
 
   ParameterFamily &add(std::string name, std::string argument,
                        std::string letters) {
     ParameterFamily parameter;
     parameter.layers = name.find("{}") == name.npos ? 1 : config.layers;
+    if (layerNumbers && parameter.layers > 1) {
+      parameter.layers = std::ssize(*layerNumbers);
+      parameter.layerNumbers = *layerNumbers;
+    }
     parameter.segment = segment;
     parameter.name = std::move(name);
     parameter.argument = std::move(argument);
@@ -159,6 +197,8 @@ private:
 
   const ModelConfig &config;
   Segment segment = Segment::Embedding;
+  /// Of the layers that have what is added; none: all.
+  std::optional<std::vector<std::int64_t>> layerNumbers;
   std::vector<ParameterFamily> list;
 };
 
@@ -194,26 +234,80 @@ void Builder::buildLlamaAttention(const std::string &layer) {
     bias(attention + "o_proj.bias", "bo", "d");
 }
 
-void Builder::buildLlamaMlp(const std::string &layer) {
+void Builder::buildLatentAttention(const std::string &layer) {
+  const std::string attention = layer + "self_attn.";
+  if (config.latent->queryRank > 0) {
+    linear(attention + "q_a_proj.weight", "wqa", "q_rank d", 1);
+    norm(attention + "q_a_layernorm", "qa", "q_rank");
+    linear(attention + "q_b_proj.weight", "wqb", "g r k q_rank", 3);
+  } else {
+    linear(attention + "q_proj.weight", "wq", "g r k d", 3);
+  }
+  linear(attention + "kv_a_proj_with_mqa.weight", "wkva", "kv_a d", 1);
+  norm(attention + "kv_a_layernorm", "kva", "kv_rank");
+  linear(attention + "kv_b_proj.weight", "wkvb", "g k_v kv_rank", 2);
+  linear(attention + "o_proj.weight", "wo", "d g r v_size", 1);
+}
+
+/// Projections gate, up and down of one width.
+void Builder::buildGatedMlp(const std::string &mlp, const std::string &prefix,
+                            const std::string &letter) {
   auto projection = [&](const std::string &name, const std::string &argument,
                         const std::string &letters, const std::string &output) {
-    linear(layer + "mlp." + name + "_proj.weight", "w" + argument, letters, 1);
+    linear(mlp + name + "_proj.weight", prefix + "w" + argument, letters, 1);
     if (config.mlpBias)
-      bias(layer + "mlp." + name + "_proj.bias", "b" + argument, output);
+      bias(mlp + name + "_proj.bias", prefix + "b" + argument, output);
   };
-  projection("gate", "g", "f d", "f");
-  projection("up", "u", "f d", "f");
-  projection("down", "d", "d f", "d");
+  projection("gate", "g", letter + " d", letter);
+  projection("up", "u", letter + " d", letter);
+  projection("down", "d", "d " + letter, "d");
+}
+
+void Builder::buildExperts(const std::string &layer) {
+  const ExpertsConfig &experts = *config.experts;
+  const bool isMixtral = config.family == Family::Mixtral;
+  const std::string mlp = layer + (isMixtral ? "block_sparse_moe." : "mlp.");
+  linear(mlp + "gate.weight", "router", "e d", 1);
+  if (experts.routerBias)
+    bias(mlp + "gate.e_score_correction_bias", "router_bias", "e");
+  auto matrix = [&](const char *name, const char *mixtralName,
+                    const char *argument, const char *letters) {
+    add(fmt::format("{}experts.{{expert}}.{}.weight", mlp,
+                    isMixtral ? mixtralName : name),
+        argument, letters);
+  };
+  matrix("gate_proj", "w1", "experts_wg", "e expert_f d");
+  matrix("up_proj", "w3", "experts_wu", "e expert_f d");
+  matrix("down_proj", "w2", "experts_wd", "e d expert_f");
+  if (experts.sharedFfn > 0)
+    buildGatedMlp(mlp + (config.family == Family::DeepseekV3
+                             ? "shared_experts."
+                             : "shared_expert."),
+                  "shared_", "shared_f");
+  if (experts.sharedGate)
+    linear(mlp + "shared_expert_gate.weight", "shared_gate", "one d", 1);
+}
+
+void Builder::buildLayers() {
+  segment = Segment::Block;
+  std::string layer = "model.layers.{}.";
+  norm(layer + "input_layernorm", "1");
+  config.latent ? buildLatentAttention(layer) : buildLlamaAttention(layer);
+  norm(layer + "post_attention_layernorm", "2");
+  if (!config.experts)
+    return buildGatedMlp(layer + "mlp.", "", "f");
+  for (bool haveExperts : {false, true}) {
+    layerNumbers = config.layersWhere(haveExperts);
+    if (layerNumbers->empty())
+      continue;
+    haveExperts ? buildExperts(layer) : buildGatedMlp(layer + "mlp.", "", "f");
+  }
+  layerNumbers.reset();
 }
 
 void Builder::buildLlamaLike() {
   linear("model.embed_tokens.weight", "embed", "v d", 1);
-  segment = Segment::Block;
-  std::string layer = "model.layers.{}.";
-  norm(layer + "input_layernorm", "1");
-  buildLlamaAttention(layer);
-  norm(layer + "post_attention_layernorm", "2");
-  buildLlamaMlp(layer);
+  buildLayers();
   segment = Segment::Head;
   norm("model.norm", "");
   buildHead("model.embed_tokens.weight");
@@ -255,21 +349,60 @@ std::int64_t heddle::parameterCount(const ModelConfig &config) {
   return count;
 }
 
+std::int64_t heddle::activeParameterCount(const ModelConfig &config) {
+  std::int64_t count = 0;
+  for (const ParameterFamily &parameter : parameters(config))
+    count += parameter.letters.starts_with("e ") && config.experts &&
+                     parameter.letters != "e d"
+                 ? parameter.totalElements() / config.experts->count *
+                       config.experts->perToken
+                 : parameter.totalElements();
+  return count;
+}
+
+/// Multiply-adds per token of attention's projections.
+static double projectionsOf(const ModelConfig &config) {
+  auto real = [](std::int64_t size) { return static_cast<double>(size); };
+  const double hidden = real(config.hidden), heads = real(config.heads());
+  const double output = hidden * heads * real(config.valueSize());
+  if (!config.latent)
+    return hidden * (heads + 2 * real(config.kvHeads)) * real(config.headSize) +
+           output;
+  const LatentConfig &latent = *config.latent;
+  const double queries = heads * real(config.headSize),
+               rank = real(latent.queryRank),
+               valueRank = real(latent.valueRank);
+  return (rank > 0 ? (hidden + queries) * rank : hidden * queries) +
+         hidden * (valueRank + real(latent.ropeSize)) +
+         valueRank * heads * real(latent.plainSize + latent.valueSize) + output;
+}
+
+/// Multiply-adds per token of the MLPs of all layers.
+static double mlpsOf(const ModelConfig &config) {
+  auto real = [](std::int64_t size) { return static_cast<double>(size); };
+  const double products = config.gatedMlp ? 3 : 2, hidden = real(config.hidden);
+  const double sparse = real(std::ssize(config.layersWhere(true)));
+  double sum =
+      (real(config.layers) - sparse) * products * hidden * real(config.ffn);
+  if (const auto &experts = config.experts)
+    sum += sparse * hidden *
+           (products * (real(experts->perToken) * real(experts->ffn) +
+                        real(experts->sharedFfn)) +
+            real(experts->count) + (experts->sharedGate ? 1 : 0));
+  return sum;
+}
+
 double heddle::modelFlopsPerStep(const ModelConfig &config,
                                  std::int64_t sequences,
                                  std::int64_t sequenceLength) {
   auto real = [](std::int64_t size) { return static_cast<double>(size); };
-  double hidden = real(config.hidden);
-  double queries = real(config.heads()) * real(config.headSize);
-  double keys = real(config.kvHeads) * real(config.headSize);
   double seen = real(
       std::min(sequenceLength, config.slidingWindow.value_or(sequenceLength)));
-  // Multiply-adds per token: q and o, k and v, scores and their product with
-  // v, the MLP; the head.
-  double perLayer = 2 * hidden * queries + 2 * hidden * keys +
-                    2 * seen * queries +
-                    (config.gatedMlp ? 3 : 2) * hidden * real(config.ffn);
-  double perToken =
-      real(config.layers) * perLayer + hidden * real(config.vocabulary);
+  // Scores, and their product with values.
+  double core =
+      seen * real(config.heads()) * real(config.headSize + config.valueSize());
+  double perToken = real(config.layers) * (projectionsOf(config) + core) +
+                    mlpsOf(config) +
+                    real(config.hidden) * real(config.vocabulary);
   return 3 * 2 * perToken * real(sequences) * real(sequenceLength);
 }

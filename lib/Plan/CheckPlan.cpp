@@ -25,6 +25,7 @@ public:
   Result<std::vector<PlanWarning>> check();
 
 private:
+  Result<void> checkModel();
   Result<void> checkMesh();
   Result<void> checkDevices();
   Result<void> checkBatch();
@@ -79,6 +80,12 @@ std::int64_t PlanChecker::sizeOf(const std::vector<std::string> &axes) const {
     ranks *= size;
   }
   return ranks;
+}
+
+Result<void> PlanChecker::checkModel() {
+  if (std::optional<std::string> why = whyNotCompiled(model))
+    return Error{*why};
+  return {};
 }
 
 Result<void> PlanChecker::checkMesh() {
@@ -412,11 +419,12 @@ void PlanChecker::warnAboutRules() {
 Result<std::vector<PlanWarning>> PlanChecker::check() {
   using Check = Result<void> (PlanChecker::*)();
   const Check checks[] = {
-      &PlanChecker::checkMesh,           &PlanChecker::checkPlaces,
-      &PlanChecker::checkLayers,         &PlanChecker::checkParallelism,
-      &PlanChecker::checkMemoryFeatures, &PlanChecker::checkPrecision,
-      &PlanChecker::checkBatch,          &PlanChecker::checkDevices,
-      &PlanChecker::checkValueRules,     &PlanChecker::checkParameterRules};
+      &PlanChecker::checkModel,         &PlanChecker::checkMesh,
+      &PlanChecker::checkPlaces,        &PlanChecker::checkLayers,
+      &PlanChecker::checkParallelism,   &PlanChecker::checkMemoryFeatures,
+      &PlanChecker::checkPrecision,     &PlanChecker::checkBatch,
+      &PlanChecker::checkDevices,       &PlanChecker::checkValueRules,
+      &PlanChecker::checkParameterRules};
   for (Check check : checks)
     if (Result<void> done = (this->*check)(); !done)
       return done.error();

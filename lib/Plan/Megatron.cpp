@@ -29,6 +29,14 @@ static const std::vector<PlanRule> &rulesOfAllFamilies() {
       {"*.mlp.c_proj.weight", {{"f", {"tp"}}}},
       {"*.mlp.c_proj.bias", {}},
       {"*ln_?.*", {}},
+      // Routers choose for whole tokens; experts are dealt out over ep.
+      {"*.gate.weight", {}},
+      {"*.gate.e_score_correction_bias", {}},
+      {"*.experts.*", {{"e", {"ep"}}, {"expert_f", {"tp"}}}},
+      {"*.shared_expert*_proj.weight", {{"shared_f", {"tp"}}}},
+      {"*.shared_expert_gate.weight", {}},
+      {"*.self_attn.*_a_proj*", {}},
+      {"*.self_attn.*_b_proj.weight", {{"g", {"tp"}}}},
       {"lm_head.weight", {{"v", {"tp"}}}},
   };
   return rules;

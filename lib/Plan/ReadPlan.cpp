@@ -310,7 +310,8 @@ void PlanReader::readStages() {
 void PlanReader::readFactor(MapReader &rule, const DocumentValue::Entry &entry,
                             PlanSplit &split) {
   static const std::vector<std::string> factors = {
-      "b", "s", "t", "d", "g", "r", "k", "f", "v", "p", "e", "c", "position"};
+      "b", "s", "t", "d", "g",        "r",        "k",       "f",
+      "v", "p", "e", "c", "position", "expert_f", "shared_f"};
   static const std::vector<std::string> axes = {
       "dp",       "cp",         "tp", "tp.kv", "tp.copy",
       "dp.shard", "dp.replica", "ep", "edp",   "etp"};

@@ -38,6 +38,8 @@ static OwningOpRef<Operation *> importText(llvm::SourceMgr &source,
   auto config = heddle::readModelConfig(*document);
   if (!config)
     return refuse(config.error());
+  if (std::optional<std::string> why = heddle::whyNotCompiled(*config))
+    return refuse(heddle::Error{*why});
   auto module = heddle::importModel(*context, *config,
                                     {sequences, sequenceLength, microBatches});
   if (failed(module))

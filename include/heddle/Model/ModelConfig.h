@@ -20,7 +20,18 @@
 
 namespace heddle {
 
-enum class Family { Llama, Mistral, Qwen2, Qwen3, Gpt2 };
+enum class Family {
+  Llama,
+  Mistral,
+  Qwen2,
+  Qwen3,
+  Gpt2,
+  // Read for planning; not compiled yet (`whyNotCompiled`).
+  Mixtral,
+  Qwen2Moe,
+  Qwen3Moe,
+  DeepseekV3,
+};
 enum class NormKind { Rms, Layer };
 /// Silu: x sigmoid(x). GeluTanh: Hugging Face's gelu_new. GeluErf: gelu.
 enum class Activation { Silu, GeluTanh, GeluErf, Relu };
@@ -54,6 +65,35 @@ struct DropoutRates {
   bool operator==(const DropoutRates &) const = default;
 };
 
+/// Layers whose MLP is a choice of experts for each token.
+struct ExpertsConfig {
+  std::int64_t count = 0;       ///< routed experts of a layer
+  std::int64_t perToken = 0;    ///< of these, what each token goes through
+  std::int64_t ffn = 0;         ///< width of a routed expert
+  std::int64_t sharedFfn = 0;   ///< width of what every token takes; 0: none
+  bool sharedGate = false;      ///< the shared part has a gate of its own
+  bool routerBias = false;      ///< a correction per expert, without gradient
+  std::int64_t denseLayers = 0; ///< the first ones have a plain MLP
+  std::int64_t everyLayers = 1; ///< layer i has experts where this divides i+1
+  std::vector<std::int64_t> mlpOnlyLayers; ///< others with a plain MLP
+
+  bool operator==(const ExpertsConfig &) const = default;
+};
+
+/// Attention whose queries, keys and values are made of narrow vectors
+/// (DeepSeek-V2, arXiv 2405.04434). A head of queries and keys has
+/// plainSize + ropeSize numbers, of which the last are rotated; the rotated
+/// part of the keys is one for all heads.
+struct LatentConfig {
+  std::int64_t queryRank = 0; ///< 0: queries are made of hidden at once
+  std::int64_t valueRank = 0; ///< of keys and values together
+  std::int64_t plainSize = 0;
+  std::int64_t ropeSize = 0;
+  std::int64_t valueSize = 0; ///< of a head of values
+
+  bool operator==(const LatentConfig &) const = default;
+};
+
 /// A decoder-only Transformer. Query heads are kvHeads * queryHeadsPerKvHead;
 /// query head h belongs to KV head h / queryHeadsPerKvHead.
 /// Attention scale is 1 / sqrt(headSize).
@@ -84,9 +124,18 @@ struct ModelConfig {
   std::optional<std::int64_t> slidingWindow;
   DropoutRates dropout;
   double initializerRange = 0.02;
+  std::optional<ExpertsConfig> experts; ///< else every MLP is plain
+  std::optional<LatentConfig> latent;   ///< else keys and values are projected
 
   std::int64_t heads() const { return kvHeads * queryHeadsPerKvHead; }
   bool normHasBias() const { return norm == NormKind::Layer; }
+  /// Size of a head of values.
+  std::int64_t valueSize() const {
+    return latent ? latent->valueSize : headSize;
+  }
+  bool hasExperts(std::int64_t layer) const;
+  /// Numbers of the layers with experts, or of those with a plain MLP.
+  std::vector<std::int64_t> layersWhere(bool haveExperts) const;
 
   bool operator==(const ModelConfig &) const = default;
 };
@@ -96,6 +145,10 @@ struct ModelConfig {
 Result<ModelConfig> readModelConfig(const std::filesystem::path &path);
 /// The same from a document already read.
 Result<ModelConfig> readModelConfig(const Document &document);
+
+/// Why no program can be made of the model yet, though it can be planned and
+/// explained: a sentence that names the family. None where one can.
+std::optional<std::string> whyNotCompiled(const ModelConfig &model);
 
 /// Angle per position of pair i, i < headSize / 2, scaling included:
 /// theta^(-2i / headSize), in Hugging Face's formulas, in double.

@@ -39,15 +39,21 @@ std::string_view initializerName(Initializer::Kind kind); ///< "normal"
 /// One tensor, or one per layer.
 struct ParameterFamily {
   /// As in a Hugging Face checkpoint, `{}` for the layer:
-  /// "model.layers.{}.self_attn.q_proj.weight".
+  /// "model.layers.{}.self_attn.q_proj.weight". A tensor of all experts of a
+  /// layer stands for one tensor of each, with its number for `{expert}`.
   std::string name;
   /// Short name, unique in the segment, as IR calls the argument: "wq".
   std::string argument;
   Segment segment = Segment::Block;
   std::int64_t layers = 1; ///< instances; 1 where the name has no `{}`
+  /// Numbers of the layers that have it; none: instance i is of layer i.
+  std::vector<std::int64_t> layerNumbers;
   /// Factor of each dimension, separated by spaces, as the IR has them: d
   /// hidden, g KV heads, r query heads per KV head, k head size, f ffn, v
-  /// vocabulary, p the three of fused QKV, position the learned positions.
+  /// vocabulary, p the three of fused QKV, position the learned positions; with
+  /// experts e experts, expert_f and shared_f their widths; with latent
+  /// attention q_rank, kv_rank, kv_a (kv_rank and the rotated part of keys),
+  /// k_v (plain keys and values of a head) and v_size.
   std::string letters;
   std::vector<std::int64_t> shape; ///< of one instance, in that order
   FileForm file;
@@ -56,8 +62,8 @@ struct ParameterFamily {
   /// Another name of the same tensor ("lm_head.weight" where tied), else "".
   std::string alias;
 
-  /// The name of one instance.
-  std::string instanceName(std::int64_t layer) const;
+  /// The name of one instance, of the layer where all layers have it.
+  std::string instanceName(std::int64_t instance) const;
   /// Elements of one instance, and of all.
   std::int64_t elements() const;
   std::int64_t totalElements() const { return elements() * layers; }
@@ -70,11 +76,16 @@ std::vector<ParameterFamily> parameters(const ModelConfig &config);
 /// Elements of all parameters, tied ones once.
 std::int64_t parameterCount(const ModelConfig &config);
 
+/// Of these, the elements that one token is computed with: of the routed
+/// experts as many as it goes through.
+std::int64_t activeParameterCount(const ModelConfig &config);
+
 /// FLOPs that a step of `sequences` sequences needs, forward and backward
 /// (3 x forward), as model FLOPs are usually counted: 2 per multiply-add of
 /// each matrix product; attention over the whole square s^2 (with a sliding
 /// window: s x window), no mask subtracted; norms, activations and the
-/// embedding lookup not counted. For GPT: 72 B L s h^2 (1 + s/6h + V/12hL).
+/// embedding lookup not counted; of experts those that a token goes through,
+/// and the router. For GPT: 72 B L s h^2 (1 + s/6h + V/12hL).
 double modelFlopsPerStep(const ModelConfig &config, std::int64_t sequences,
                          std::int64_t sequenceLength);
 

@@ -169,7 +169,7 @@ struct Plan {
 
   /// Size of an axis; 1 if the mesh does not list it.
   std::int64_t axisSize(const std::string &axis) const;
-  /// Product of the mesh.
+  /// pp x dp x cp x tp; ep, edp and etp are another view of the same ranks.
   std::int64_t ranks() const;
   /// dp x micro-batches x micro-batch: sequences of one optimizer step.
   std::int64_t globalBatch() const;

@@ -141,10 +141,10 @@ TEST(ModelConfig, FindsTheFamilyInArchitectures) {
 }
 
 TEST(ModelConfig, RefusesOtherFamilies) {
-  EXPECT_EQ(refuse("{\n\"model_type\": \"mixtral\"}"),
-            "2: key 'model_type': found \"mixtral\", expected one of llama, "
-            "mistral, qwen2, qwen3, gpt2; this model family is not "
-            "implemented");
+  EXPECT_EQ(refuse("{\n\"model_type\": \"falcon\"}"),
+            "2: key 'model_type': found \"falcon\", expected one of llama, "
+            "mistral, qwen2, qwen3, gpt2, mixtral, qwen2_moe, qwen3_moe, "
+            "deepseek_v3; this model family is not implemented");
   EXPECT_THAT(refuse("{\"architectures\": [\"BertModel\"]}"),
               HasSubstr("1: key 'architectures': found \"BertModel\""));
   EXPECT_THAT(refuse("{\"hidden_size\": 5}"),

@@ -198,5 +198,28 @@ TEST(PlanLayout, AxesOfSizeOneAreLeftOut) {
   }
 }
 
+// Experts are dealt out over ep, which is another view of dp x cp; everything
+// else is split over tp as in models that are compiled.
+TEST(PlanLayout, MegatronCoversModelsWithExperts) {
+  for (const char *name :
+       {"mixtral-8x7b", "qwen2-moe-a2.7b", "qwen3-30b-a3b", "deepseek-v3"}) {
+    Result<ModelConfig> model = readModelConfig(
+        std::filesystem::path(HEDDLE_SOURCE_DIR "/test/cases/hf_configs") /
+        (std::string(name) + ".json"));
+    ASSERT_TRUE(model) << model.message();
+    Plan plan = planOf(*model, 4, 2);
+    plan.mesh.emplace_back("ep", 4);
+    EXPECT_EQ(plan.ranks(), 8);
+    for (const ParameterFamily &family : parameters(*model))
+      EXPECT_TRUE(parameterLayout(plan, *model, family)) << family.name;
+    EXPECT_EQ(layoutOf(plan, *model, ".experts."),
+              (PlanDims{{"ep"}, {"tp"}, {}}));
+    EXPECT_EQ(layoutOf(plan, *model, "gate.weight"), (PlanDims{{}, {}}));
+    TrainSettings train = batchOf(4);
+    EXPECT_EQ(checkPlan(plan, *model, train).message(),
+              *whyNotCompiled(*model));
+  }
+}
+
 } // namespace
 } // namespace heddle
