@@ -215,7 +215,7 @@ TEST(PlanLayout, MegatronCoversModelsWithExperts) {
     EXPECT_EQ(layoutOf(plan, *model, ".experts."),
               (PlanDims{{"ep"}, {"tp"}, {}}));
     EXPECT_EQ(layoutOf(plan, *model, "gate.weight"), (PlanDims{{}, {}}));
-    TrainSettings train = batchOf(4);
+    TrainSettings train = test::batchOf(4);
     EXPECT_EQ(checkPlan(plan, *model, train).message(),
               *whyNotCompiled(*model));
   }
