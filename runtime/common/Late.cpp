@@ -1,7 +1,5 @@
 #include "runtime/common/Late.h"
 
-#include <thread>
-
 namespace heddle::runtime {
 
 int Late::addStream() {
@@ -60,9 +58,14 @@ Progress Late::ready(Item &item) {
   return is ? Progress::Done : Progress::Pending;
 }
 
-bool Late::waitsForPeers(const Item &item) const {
-  return item.kind == Item::Collective && item.begun &&
-         Clock::now() - item.begunAt < kPatience;
+bool Late::waitsForPeers(const Item &item) {
+  return item.kind == Item::Collective && item.begun && !item.overtaken;
+}
+
+void Late::overtake() {
+  for (auto &queue : queues)
+    if (!queue.empty() && waitsForPeers(queue.front()))
+      queue.front().overtaken = true;
 }
 
 Late::Step Late::step() {
@@ -94,7 +97,6 @@ Late::Step Late::run(int stream) {
   Item &front = queues[stream].front();
   if (front.kind == Item::Collective && !front.begun) {
     front.begun = true;
-    front.begunAt = Clock::now();
     for (const Item::Turn &turn : front.turns)
       ++turn.order->started;
     failure = front.run();
@@ -116,6 +118,10 @@ std::string Late::stuckOn() const {
   return "an event";
 }
 
+double Late::secondsSince(Clock::time_point then) {
+  return std::chrono::duration<double>(Clock::now() - then).count();
+}
+
 heddle_rt_status Late::drain(int stream, double timeoutSeconds) {
   Clock::time_point last = Clock::now();
   while (!empty(stream)) {
@@ -127,14 +133,14 @@ heddle_rt_status Late::drain(int stream, double timeoutSeconds) {
     case Step::Failed:
       return failure;
     case Step::Held:
-      std::this_thread::yield();
+      if (waiter.hold(seen, secondsSince(last)))
+        overtake();
       continue;
     case Step::Stuck:
       break;
     }
     waiter.idle(seen);
-    if (std::chrono::duration<double>(Clock::now() - last).count() >
-        timeoutSeconds)
+    if (secondsSince(last) > timeoutSeconds)
       return fail(HEDDLE_RT_PEER_FAILED,
                   "nothing moved for {} s while waiting in {}; the other ranks "
                   "of its communicator may have made other calls",

@@ -33,6 +33,10 @@ public:
   virtual uint64_t version() = 0;
   /// Returns soon; at once if the version is no longer `seen`.
   virtual void idle(uint64_t seen) = 0;
+  /// As idle, for a rank that could go on with other work and has waited for
+  /// `seconds` already. True: it should go on, as no news will come else: all
+  /// ranks are here or in idle. Where that cannot be known, after a time.
+  virtual bool hold(uint64_t seen, double seconds) = 0;
 };
 
 struct LateEvent {
@@ -71,7 +75,7 @@ public:
 
 private:
   using Clock = std::chrono::steady_clock;
-  static constexpr std::chrono::milliseconds kPatience{2};
+  static double secondsSince(Clock::time_point then);
 
   struct Item {
     enum Kind { Work, Record, Wait, Collective } kind;
@@ -84,8 +88,8 @@ private:
       uint64_t number;
     };
     std::vector<Turn> turns = {};
-    bool begun = false;
-    Clock::time_point begunAt = {};
+    bool begun = false;     ///< Collective
+    bool overtaken = false; ///< holds back nothing any more
   };
   /// Held: a stream of higher priority waits for its peers.
   enum class Step { Moved, Held, Stuck, Failed };
@@ -94,8 +98,10 @@ private:
   /// Whether a collective that has begun still keeps streams of lower priority
   /// back. Without that each collective would let them catch up, and hide what
   /// they do not wait for; for good, and two ranks might wait for each other.
-  bool waitsForPeers(const Item &item) const;
+  static bool waitsForPeers(const Item &item);
   Step step();
+  /// Lets streams of lower priority pass those that wait for peers.
+  void overtake();
   Step run(int stream);
   std::string stuckOn() const;
 

@@ -29,6 +29,42 @@ void heddle_rt_threads::abort(int rank, int code, const std::string &sentence) {
   ringAll();
 }
 
+bool heddle_rt_threads::allRest() const {
+  bool holding = false;
+  for (const auto &box : boxes) {
+    if (box->left)
+      continue;
+    if (box->rest == Mailbox::Busy || box->restSince != box->bell.version)
+      return false;
+    holding |= box->rest == Mailbox::Holding;
+  }
+  return holding;
+}
+
+bool heddle_rt_threads::await(Mailbox &box, Mailbox::Rest how, uint64_t seen) {
+  uint64_t before;
+  bool all;
+  {
+    const std::scoped_lock lock(rest);
+    box.rest = how;
+    box.restSince = seen;
+    before = quiet;
+    // Only a rank that is busy brings news: with none left nothing changes.
+    all = allRest();
+    quiet += all;
+  }
+  if (all) {
+    ringAll();
+  } else {
+    std::unique_lock lock(box.bell.mutex);
+    box.bell.rung.wait_for(lock, std::chrono::milliseconds(100),
+                           [&] { return box.bell.version != seen; });
+  }
+  const std::scoped_lock lock(rest);
+  box.rest = Mailbox::Busy;
+  return quiet != before;
+}
+
 namespace heddle::host {
 
 using runtime::fail;
@@ -217,15 +253,16 @@ public:
     group->boxes[size_t(self)]->left = true;
     group->ringAll();
   }
-  uint64_t version() override { return bell().version; }
+  uint64_t version() override { return box().bell.version; }
   void idle(uint64_t seen) override {
-    std::unique_lock lock(bell().mutex);
-    bell().rung.wait_for(lock, std::chrono::milliseconds(100),
-                         [&] { return bell().version != seen; });
+    group->await(box(), Mailbox::Idle, seen);
+  }
+  bool hold(uint64_t seen, double) override {
+    return group->await(box(), Mailbox::Holding, seen);
   }
 
 private:
-  Bell &bell() { return group->boxes[size_t(self)]->bell; }
+  Mailbox &box() { return *group->boxes[size_t(self)]; }
   Progress allArrived(int number);
   bool someoneLeft() const;
 

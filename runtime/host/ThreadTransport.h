@@ -40,6 +40,9 @@ struct Mailbox {
   std::mutex mutex;
   std::map<MailKey, std::deque<std::shared_ptr<Post>>> mail;
   std::atomic<bool> left = false; ///< the rank has gone
+  enum Rest { Busy, Idle, Holding };
+  Rest rest = Busy;       ///< under heddle_rt_threads::rest
+  uint64_t restSince = 0; ///< the bell's version that it has seen
 };
 
 /// What a rank asked for in a split.
@@ -60,6 +63,10 @@ struct heddle_rt_threads {
   /// Only the first caller's sentence is kept.
   void abort(int rank, int exitCode, const std::string &why);
   void ringAll();
+  /// Waits for news. True if, with all ranks here and no news for any, one
+  /// that is Holding must go on.
+  bool await(heddle::host::Mailbox &box, heddle::host::Mailbox::Rest how,
+             uint64_t seen);
 
   std::vector<std::unique_ptr<heddle::host::Mailbox>> boxes;
   std::mutex mutex; ///< of what follows
@@ -67,6 +74,12 @@ struct heddle_rt_threads {
   std::atomic<bool> aborted = false;
   int failedRank = -1, exitCode = 0;
   std::string why;
+
+private:
+  bool allRest() const;
+
+  std::mutex rest;
+  uint64_t quiet = 0; ///< how many times all rested; under `rest`
 };
 
 #endif

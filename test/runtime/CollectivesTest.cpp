@@ -100,15 +100,21 @@ TEST(Group, DifferentSizesAreSeen) {
 TEST(Group, ACallThatNobodyAnswersTimesOut) {
   heddle_rt_options options{};
   options.timeout_seconds = 1;
-  const RunResult result = runRanks(2, options, [](heddle_rt_context *context) {
-    Rank me;
-    HEDDLE_RT_TRY(me.start(context));
-    float one = 1;
-    if (me.rank == 0)
-      return me.reduce(&one, 1);
-    std::this_thread::sleep_for(std::chrono::milliseconds(1500));
-    return me.reduce(&one, 1);
-  });
+  std::atomic<bool> ended = false;
+  const RunResult result =
+      runRanks(2, options, [&](heddle_rt_context *context) {
+        Rank me;
+        HEDDLE_RT_TRY(me.start(context));
+        float one = 1;
+        if (me.rank == 0) {
+          const heddle_rt_status status = me.reduce(&one, 1);
+          ended = true;
+          return status;
+        }
+        while (!ended)
+          std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        return me.reduce(&one, 1);
+      });
   EXPECT_EQ(result.status, HEDDLE_RT_PEER_FAILED);
   EXPECT_EQ(result.rank, 0);
   EXPECT_THAT(result.message, HasSubstr("all_reduce(tp) waited"));

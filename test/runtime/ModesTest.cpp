@@ -179,13 +179,12 @@ class Faults : public testing::TestWithParam<Fault> {};
 TEST_P(Faults, ShowInSomeOrder) {
   const Outcome right = train(2, {}, Fault::None);
   int seen = 0;
-  // Orders also depend on when the other rank comes to a collective, so on the
-  // load of the machine: many seeds, and an end as soon as one shows the fault.
-  for (uint64_t seed = 1; seed <= 500 && !seen; ++seed) {
+  for (uint64_t seed = 1; seed <= 50; ++seed) {
     const Outcome outcome = train(2, late(seed), GetParam());
     seen += !outcome.result || !sameBits(outcome.weights, right.weights);
   }
-  EXPECT_GT(seen, 0);
+  std::printf("%d of 50 seeds\n", seen);
+  EXPECT_GT(seen, 25);
 }
 
 TEST_P(Faults, AreFoundByTheCheckInOneRun) {

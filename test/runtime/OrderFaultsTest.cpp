@@ -259,9 +259,8 @@ struct OrderFault {
   void (*plant)(ModuleOp);
 };
 
-/// Seeds in which late order must show a fault: nine in ten of a hundred, of a
-/// small sample less. All of a hundred show each, on a busy machine too.
-int enough() { return seeds() * (seeds() >= 100 ? 9 : 8) / 10; }
+/// Seeds in which late order must show a fault: nine in ten.
+int enough() { return seeds() * 9 / 10; }
 
 // The second bucket belongs to a loop over layers.
 const OrderFault kFaults[] = {

@@ -5,7 +5,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <map>
 #include <random>
 #include <set>
@@ -221,7 +220,6 @@ LaunchProgram large(int64_t perRank) {
 }
 
 TEST_F(LaunchOrderTest, SixteenRanksOfAHundredThousandLaunches) {
-  const auto start = std::chrono::steady_clock::now();
   LaunchProgram right = large(100000);
   EXPECT_TRUE(checkLaunchOrder(right).isRight());
   // Two neighbours on one rank change places, far behind.
@@ -237,11 +235,6 @@ TEST_F(LaunchOrderTest, SixteenRanksOfAHundredThousandLaunches) {
       verdict.cycle.begin(), verdict.cycle.end(), [&](const LaunchLink &link) {
         return link.rank == 5 && link.before == i && link.after == i + 1;
       }));
-  const std::chrono::duration<double> taken =
-      std::chrono::steady_clock::now() - start;
-  RecordProperty("seconds", std::to_string(taken.count()));
-  EXPECT_LT(taken.count(), 60)
-      << "expected seconds, with room for a busy machine";
 }
 
 /// A launch as its communicator and how many of it were before.
