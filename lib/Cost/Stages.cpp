@@ -2,6 +2,7 @@
 
 #include "heddle/Schedule/Events.h"
 #include "heddle/Schedule/Generate.h"
+#include "heddle/Schedule/SavedSets.h"
 
 #include <fmt/format.h>
 
@@ -59,21 +60,19 @@ void Finder::findSides() {
 }
 
 void Finder::findSets() {
-  std::int64_t held = 0, heldForHead = 0;
-  stages.sets = stages.headSets = 0;
-  for (const Slot slot : table.rows[place]) {
-    const bool keeps = layersOf(slot.chunk()) > 0,
-               ofHead = isLast(slot.chunk());
-    if (slot.kind() == SlotKind::Forward) {
-      stages.sets = std::max(stages.sets, held + 1);
-      held += keeps;
-      heldForHead += ofHead;
-      stages.headSets = std::max(stages.headSets, heldForHead);
-    }
-    held -= slot.endsMicroBatch() && keeps;
-    heldForHead -= slot.givesInputGrad() && ofHead;
+  const auto has = [](bool does) { return does ? SetUse::Span : SetUse::None; };
+  stages.sets = assignSets(table, place, SetSpan::ForwardToWeightGrad,
+                           [&](std::int64_t chunk) {
+                             return layersOf(chunk) > 0 ? SetUse::Span
+                                                        : SetUse::WhileItBegins;
+                           })
+                    .count;
+  stages.headSets =
+      assignSets(table, place, SetSpan::ForwardToInputGrad,
+                 [&](std::int64_t chunk) { return has(isLast(chunk)); })
+          .count;
+  for (const Slot slot : table.rows[place])
     stages.splitsBackward |= slot.kind() == SlotKind::WeightGrad;
-  }
 }
 
 RankStages Finder::find() {

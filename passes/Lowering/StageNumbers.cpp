@@ -17,22 +17,7 @@ StageNumbers::StageNumbers(const stage::StageTable &stages)
   for (int64_t place = 0; place < stages.places(); ++place) {
     addSlots(place);
     addTransfers(place);
-    // A chunk without layers has what it carries in a set, and saves nothing.
-    auto any = [](int64_t) { return true; };
-    auto hasLayers = [&](int64_t chunk) {
-      return stages.countOf(place, chunk) > 0;
-    };
-    assign(place, "sets", Span::ForwardToWeight, any, hasLayers);
-    assign(place, "input_sets", Span::ForwardToInput, any, hasLayers);
-    assign(place, "kept_sets", Span::InputToWeight, hasLayers, hasLayers);
-    // Head and embedding are done with the input gradient.
-    for (auto [pool, part] : {std::pair("head_sets", Part::Head),
-                              std::pair("embedding_sets", Part::Embedding)}) {
-      auto has = [&, part = part](int64_t chunk) {
-        return stages.has(part, place, chunk);
-      };
-      assign(place, pool, Span::ForwardToInput, has, has);
-    }
+    addPools(place);
   }
   addChunks();
   pad();
@@ -166,44 +151,35 @@ void StageNumbers::addTransfers(int64_t place) {
   row("event_count", place).push_back(static_cast<int64_t>(order.size()));
 }
 
-void StageNumbers::assign(int64_t place, const std::string &pool, Span span,
-                          llvm::function_ref<bool(int64_t)> takes,
-                          llvm::function_ref<bool(int64_t)> keeps) {
-  std::map<std::pair<int64_t, int64_t>, int64_t> held;
-  std::vector<bool> taken;
-  auto take = [&] {
-    int64_t number = llvm::find(taken, false) - taken.begin();
-    taken.resize(std::max<size_t>(taken.size(), number + 1));
-    return number;
+void StageNumbers::addPools(int64_t place) {
+  // A chunk without layers has what it carries in a set, and saves nothing.
+  auto ofLayers = [&](int64_t chunk) {
+    return stages.countOf(place, chunk) > 0 ? SetUse::Span
+                                            : SetUse::WhileItBegins;
   };
+  auto where = [](bool has) { return has ? SetUse::Span : SetUse::None; };
+  addPool(place, "sets", SetSpan::ForwardToWeightGrad, ofLayers);
+  addPool(place, "input_sets", SetSpan::ForwardToInputGrad, ofLayers);
+  addPool(place, "kept_sets", SetSpan::InputGradToWeightGrad,
+          [&](int64_t chunk) { return where(stages.countOf(place, chunk)); });
+  // Head and embedding are done with the input gradient.
+  for (auto [pool, part] : {std::pair("head_sets", Part::Head),
+                            std::pair("embedding_sets", Part::Embedding)})
+    addPool(place, pool, SetSpan::ForwardToInputGrad,
+            [&, part = part](int64_t chunk) {
+              return where(stages.has(part, place, chunk));
+            });
+}
+
+void StageNumbers::addPool(int64_t place, const std::string &pool, SetSpan span,
+                           const std::function<SetUse(int64_t chunk)> &useOf) {
+  RankSets sets = assignSets(stages.schedule, place, span, useOf);
   PackedNumber part = StageNumbers::pool(pool);
   std::vector<int64_t> &entries = row(part.table.str(), place);
-  const std::vector<Slot> &slots = stages.schedule.rows[place];
-  entries.resize(slots.size());
-  for (auto [i, slot] : llvm::enumerate(slots)) {
-    std::pair<int64_t, int64_t> key = {slot.chunk(), slot.microBatch()};
-    bool begins = span == Span::InputToWeight
-                      ? slot.givesInputGrad()
-                      : slot.kind() == SlotKind::Forward;
-    bool ends = span == Span::ForwardToInput ? slot.givesInputGrad()
-                                             : slot.endsMicroBatch();
-    int64_t number = 0;
-    if (begins && takes(slot.chunk())) {
-      number = take();
-      taken[number] = keeps(slot.chunk());
-      held[key] = number;
-    }
-    // Weight slots use nothing that ended with the input gradient.
-    if (auto own = held.find(key); own != held.end() && keeps(slot.chunk())) {
-      number = own->second;
-      if (ends) {
-        taken[number] = false;
-        held.erase(own);
-      }
-    }
-    entries[i] += packed(part, number);
-  }
-  counts[pool].push_back(static_cast<int64_t>(taken.size()));
+  entries.resize(sets.slots.size());
+  for (auto [entry, set] : llvm::zip(entries, sets.slots))
+    entry += packed(part, std::max(set, 0));
+  counts[pool].push_back(sets.count);
 }
 
 void StageNumbers::addChunks() {

@@ -5,6 +5,7 @@
 
 #include "dialects/Stage/StageTable.h"
 #include "heddle/Schedule/Events.h"
+#include "heddle/Schedule/SavedSets.h"
 
 #include <map>
 
@@ -91,13 +92,9 @@ private:
   int64_t channelOf(int64_t place, const ScheduleEvent &event);
   /// A number as a part of an entry.
   int64_t packed(const PackedNumber &number, int64_t value);
-  /// A pool's numbers are taken from some kind of slot to another.
-  enum class Span { ForwardToInput, ForwardToWeight, InputToWeight };
-  /// Gives slots of chunks that take one the smallest free number of a pool,
-  /// for the first slot alone where the chunk keeps nothing.
-  void assign(int64_t place, const std::string &pool, Span span,
-              llvm::function_ref<bool(int64_t chunk)> takes,
-              llvm::function_ref<bool(int64_t chunk)> keeps);
+  void addPools(int64_t place);
+  void addPool(int64_t place, const std::string &pool, SetSpan span,
+               const std::function<SetUse(int64_t chunk)> &useOf);
   std::vector<int64_t> &row(const std::string &name, int64_t place);
   void pad();
 

@@ -33,7 +33,7 @@ Result<std::optional<ScheduleFacts>> tool::findSchedule(const Inputs &inputs) {
     return table.error();
   ScheduleFacts facts{
       *table, simulateSchedule(*table, ScheduleTimes::equal(table->placement)),
-      std::nullopt, "", assignSavedSets(*table).inFlight};
+      std::nullopt, "", mostInFlight(*table)};
   const double rate = rateOf(inputs, facts.rate);
   if (Result<std::vector<RankSizes>> places =
           placeSizes(inputs.model, *inputs.train, plan))

@@ -6,45 +6,46 @@
 #include "heddle/Schedule/Table.h"
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 namespace heddle {
 
-/// Indices that belong to one micro-batch on one chunk of one rank, from the
-/// smallest that was free; -1 where the slot has none. A slot's indices are
-/// those it takes, uses or frees.
-struct SavedIndices {
-  /// What lives from F until D or W.
-  std::int32_t untilWeightGrad = -1;
-  /// What only B (or the input half of D) needs: from F until B or D.
-  std::int32_t untilInputGrad = -1;
-  /// What B leaves for W: from B until W.
-  std::int32_t fromInputGrad = -1;
-
-  bool operator==(const SavedIndices &) const = default;
+/// From when to when a micro-batch on a chunk holds a set of values.
+enum class SetSpan {
+  ForwardToWeightGrad,   ///< from F until D or W
+  ForwardToInputGrad,    ///< what only B or D needs: from F until there
+  InputGradToWeightGrad, ///< what B leaves for W; of D, while it runs
 };
 
-/// Most micro-batches in flight at once on a chunk: how many of each are
-/// needed.
-struct SavedCounts {
-  std::int32_t untilWeightGrad = 0;
-  std::int32_t untilInputGrad = 0;
-  std::int32_t fromInputGrad = 0;
-
-  bool operator==(const SavedCounts &) const = default;
+/// Whether micro-batches of a chunk hold a set of a pool.
+enum class SetUse {
+  None,
+  WhileItBegins, ///< only the slot that a span begins with uses one
+  Span,
 };
 
-struct SavedSets {
-  std::vector<std::vector<SavedIndices>> slots; ///< [rank][index in row]
-  std::vector<std::vector<SavedCounts>> counts; ///< [rank][chunk]
-  /// Per rank, over all chunks: most micro-batches x chunks in flight at once,
-  /// from F until D or W. At most the sum over its chunks.
-  std::vector<std::int32_t> inFlight;
+/// The sets of one pool, which a rank's chunks share.
+struct RankSets {
+  /// Per slot of the row the set that it takes, uses or gives back; -1 where it
+  /// has none.
+  std::vector<std::int32_t> slots;
+  std::int32_t count = 0; ///< different ones: the most held at once
 };
 
-/// For a table that findScheduleFault accepts. A slot frees after it has run,
-/// so that the second of a joined pair never takes what the first still uses.
-SavedSets assignSavedSets(const ScheduleTable &table);
+/// Gives each micro-batch the smallest set that is free. For a rank of a table
+/// that findScheduleFault accepts. A slot gives back after it has run, and a
+/// joined pair after both have, so that the second never takes what the first
+/// still uses.
+RankSets assignSets(const ScheduleTable &table, std::int64_t rank, SetSpan span,
+                    const std::function<SetUse(std::int64_t chunk)> &useOf);
+/// The same where every chunk holds one.
+RankSets assignSets(const ScheduleTable &table, std::int64_t rank,
+                    SetSpan span);
+
+/// Per rank, over all chunks: most micro-batches x chunks in flight at once,
+/// from F until D or W.
+std::vector<std::int32_t> mostInFlight(const ScheduleTable &table);
 
 } // namespace heddle
 

@@ -202,41 +202,61 @@ TEST(Events, APairMeetsInOrder) {
 TEST(SavedSets, InFlightIsThePapers) {
   for (std::int64_t p : {1, 2, 4, 8})
     for (std::int64_t m : {std::int64_t{1}, std::int64_t{3}, p, 4 * p + 1}) {
-      const SavedSets gpipe =
-          assignSavedSets(generated(PlanScheduleKind::GPipe, p, 1, m));
-      const SavedSets oneFOneB =
-          assignSavedSets(generated(PlanScheduleKind::OneFOneB, p, 1, m));
-      const SavedSets h1 =
-          assignSavedSets(generated(PlanScheduleKind::ZbH1, p, 1, m));
-      const SavedSets h2 =
-          assignSavedSets(generated(PlanScheduleKind::ZbH2, p, 1, m));
+      const auto inFlight = [&](PlanScheduleKind kind) {
+        return mostInFlight(generated(kind, p, 1, m));
+      };
+      const std::vector<std::int32_t> gpipe = inFlight(PlanScheduleKind::GPipe),
+                                      oneFOneB =
+                                          inFlight(PlanScheduleKind::OneFOneB),
+                                      h1 = inFlight(PlanScheduleKind::ZbH1),
+                                      h2 = inFlight(PlanScheduleKind::ZbH2);
       for (std::size_t r = 0; r < static_cast<std::size_t>(p); ++r) {
         const std::int64_t i = static_cast<std::int64_t>(r) + 1;
-        EXPECT_EQ(gpipe.inFlight[r], m);
-        EXPECT_EQ(oneFOneB.inFlight[r], std::min(m, p - i + 1));
-        EXPECT_EQ(h1.inFlight[r], std::min(m, p));
-        EXPECT_EQ(h2.inFlight[r], std::min(m, 2 * p - 1));
+        EXPECT_EQ(gpipe[r], m);
+        EXPECT_EQ(oneFOneB[r], std::min(m, p - i + 1));
+        EXPECT_EQ(h1[r], std::min(m, p));
+        EXPECT_EQ(h2[r], std::min(m, 2 * p - 1));
       }
     }
 }
 
-TEST(SavedSets, IndicesByHand) {
+TEST(SavedSets, NumbersByHand) {
   const ScheduleTable table = tableOf({"F0 F1 B0 W0 F2 B1 B2 W2 W1 O"}, 1, 3);
-  const SavedSets sets = assignSavedSets(table);
-  const std::vector<SavedIndices> expected = {
-      {0, 0, -1}, {1, 1, -1}, {0, 0, 0},  {0, -1, 0}, {0, 0, -1},
-      {1, 1, 0},  {0, 0, 1},  {0, -1, 1}, {1, -1, 0}, {-1, -1, -1}};
-  EXPECT_EQ(sets.slots[0], expected);
-  EXPECT_THAT(sets.counts[0], ElementsAre(SavedCounts{2, 2, 2}));
-  EXPECT_THAT(sets.inFlight, ElementsAre(2));
+  const auto setsOf = [&](SetSpan span) { return assignSets(table, 0, span); };
+  EXPECT_THAT(setsOf(SetSpan::ForwardToWeightGrad).slots,
+              ElementsAre(0, 1, 0, 0, 0, 1, 0, 0, 1, -1));
+  EXPECT_THAT(setsOf(SetSpan::ForwardToInputGrad).slots,
+              ElementsAre(0, 1, 0, -1, 0, 1, 0, -1, -1, -1));
+  EXPECT_THAT(setsOf(SetSpan::InputGradToWeightGrad).slots,
+              ElementsAre(-1, -1, 0, 0, -1, 0, 1, 1, 0, -1));
+  for (SetSpan span :
+       {SetSpan::ForwardToWeightGrad, SetSpan::ForwardToInputGrad,
+        SetSpan::InputGradToWeightGrad})
+    EXPECT_EQ(setsOf(span).count, 2);
+  EXPECT_THAT(mostInFlight(table), ElementsAre(2));
 }
 
 TEST(SavedSets, AJoinedPairHoldsBoth) {
-  const SavedSets sets =
-      assignSavedSets(tableOf({"F0 F1+D0 F2+D1 D2 O"}, 1, 3));
-  EXPECT_THAT(sets.counts[0], ElementsAre(SavedCounts{2, 2, 0}));
-  EXPECT_EQ(sets.slots[0][1].untilWeightGrad, 1);
-  EXPECT_EQ(sets.slots[0][3].untilWeightGrad, 0);
+  const RankSets sets = assignSets(tableOf({"F0 F1+D0 F2+D1 D2 O"}, 1, 3), 0,
+                                   SetSpan::ForwardToWeightGrad);
+  EXPECT_THAT(sets.slots, ElementsAre(0, 1, 0, 0, 1, 0, -1));
+  EXPECT_EQ(sets.count, 2);
+}
+
+TEST(SavedSets, ChunksShareAPoolAsFarAsTheyUseOne) {
+  const ScheduleTable table =
+      tableOf({"F0 F0/1 D0/1 F1 D0 F1/1 D1/1 D1 O"}, 2, 2);
+  const auto setsOf = [&](SetUse second) {
+    return assignSets(
+        table, 0, SetSpan::ForwardToWeightGrad,
+        [&](std::int64_t chunk) { return chunk == 0 ? SetUse::Span : second; });
+  };
+  EXPECT_THAT(setsOf(SetUse::Span).slots,
+              ElementsAre(0, 1, 1, 1, 0, 0, 0, 1, -1));
+  EXPECT_THAT(setsOf(SetUse::WhileItBegins).slots,
+              ElementsAre(0, 1, -1, 1, 0, 0, -1, 1, -1));
+  EXPECT_THAT(setsOf(SetUse::None).slots,
+              ElementsAre(0, -1, -1, 1, 0, -1, -1, 1, -1));
 }
 
 } // namespace

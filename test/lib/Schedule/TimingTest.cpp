@@ -136,13 +136,12 @@ TEST(Bubble, OfVHalfAndVMinIsThePapersWithinTheirMemory) {
   for (std::int64_t p = 1; p <= 16; ++p)
     for (std::int64_t m : {p, 2 * p, 4 * p, 4 * p + 1}) {
       SCOPED_TRACE(fmt::format("p={} m={}", p, m));
-      const auto mostInFlight = [&](PlanScheduleKind kind) {
-        return std::ranges::max(
-            assignSavedSets(generated(kind, p, 2, m)).inFlight);
+      const auto mostOf = [&](PlanScheduleKind kind) {
+        return std::ranges::max(mostInFlight(generated(kind, p, 2, m)));
       };
-      EXPECT_LE(mostInFlight(PlanScheduleKind::ZbV), 2 * p);
-      EXPECT_LE(mostInFlight(PlanScheduleKind::VHalf), 2 * ((p + 2) / 2));
-      EXPECT_LE(mostInFlight(PlanScheduleKind::VMin), 2 * ((p + 4) / 3));
+      EXPECT_LE(mostOf(PlanScheduleKind::ZbV), 2 * p);
+      EXPECT_LE(mostOf(PlanScheduleKind::VHalf), 2 * ((p + 2) / 2));
+      EXPECT_LE(mostOf(PlanScheduleKind::VMin), 2 * ((p + 4) / 3));
       EXPECT_LE(
           timingOf(generated(PlanScheduleKind::VHalf, p, 2, m)).longestIdle(),
           static_cast<double>(3 * p));
@@ -165,12 +164,12 @@ TEST(Bubble, OfDualPipeIsThePapers) {
           generated(PlanScheduleKind::DualPipe, p, 2, m);
       EXPECT_EQ(timingOf(whole).longestIdle(),
                 static_cast<double>(p / 2 - 1) * each);
-      EXPECT_EQ(std::ranges::max(assignSavedSets(whole).inFlight), p + 1);
+      EXPECT_EQ(std::ranges::max(mostInFlight(whole)), p + 1);
       const ScheduleTable half =
           generated(PlanScheduleKind::DualPipeV, p, 2, m);
       EXPECT_EQ(timingOf(half).longestIdle(),
                 static_cast<double>(p - 1) * each);
-      EXPECT_EQ(std::ranges::max(assignSavedSets(half).inFlight), 2 * p + 1);
+      EXPECT_EQ(std::ranges::max(mostInFlight(half)), 2 * p + 1);
     }
 }
 
