@@ -14,8 +14,9 @@ namespace {
 
 class Finder {
 public:
-  Finder(const Plan &plan, const ScheduleTable &table, std::int64_t place)
-      : layers(plan.stages.layers), table(table), place(place) {
+  Finder(const Plan &plan, const ScheduleTable &table,
+         const ScheduleEvents &events, std::int64_t place)
+      : layers(plan.stages.layers), table(table), events(events), place(place) {
     stages.areCut = plan.stages.schedule != PlanScheduleKind::None;
     stages.place = place;
   }
@@ -35,6 +36,7 @@ private:
 
   const std::vector<std::vector<PlanRange>> &layers;
   const ScheduleTable &table;
+  const ScheduleEvents &events; ///< none without stages
   const std::int64_t place;
   RankStages stages;
 };
@@ -89,7 +91,6 @@ RankStages Finder::find() {
     }
     stages.mostOfPlace = std::max(stages.mostOfPlace, sum);
   }
-  const ScheduleEvents events = deriveEvents(table);
   for (const ScheduleEvents::Counts &counts : events.landingCounts[place]) {
     stages.activationLandings += counts.activations;
     stages.gradientLandings += counts.gradients;
@@ -97,8 +98,15 @@ RankStages Finder::find() {
   return stages;
 }
 
-Result<RankStages> heddle::detail::stagesAt(const Plan &plan,
-                                            std::int64_t place) {
+namespace {
+/// A plan's schedule, and what its slots send and receive.
+struct Slots {
+  ScheduleTable table;
+  ScheduleEvents events;
+};
+} // namespace
+
+static Result<Slots> slotsOf(const Plan &plan) {
   Result<ScheduleTable> table = scheduleOfPlan(plan);
   if (!table)
     return table.error();
@@ -106,5 +114,26 @@ Result<RankStages> heddle::detail::stagesAt(const Plan &plan,
     return Error{fmt::format("cost formulas know schedules of one copy of the "
                              "model, found \"{}\" with {}",
                              scheduleWord(plan.stages.schedule), copies)};
-  return Finder(plan, *table, place).find();
+  ScheduleEvents events;
+  if (plan.stages.schedule != PlanScheduleKind::None)
+    events = deriveEvents(*table);
+  return Slots{std::move(*table), std::move(events)};
+}
+
+Result<RankStages> heddle::detail::stagesAt(const Plan &plan,
+                                            std::int64_t place) {
+  Result<Slots> slots = slotsOf(plan);
+  if (!slots)
+    return slots.error();
+  return Finder(plan, slots->table, slots->events, place).find();
+}
+
+Result<std::vector<RankStages>> heddle::detail::stagesAtAll(const Plan &plan) {
+  Result<Slots> slots = slotsOf(plan);
+  if (!slots)
+    return slots.error();
+  std::vector<RankStages> all;
+  for (std::int64_t place = 0; place < plan.axisSize("pp"); ++place)
+    all.push_back(Finder(plan, slots->table, slots->events, place).find());
+  return all;
 }

@@ -1,0 +1,118 @@
+//===- MemoryEstimate.h - Bytes of a plan before it is compiled -*- C++ -*-===//
+//
+// What `liveMemory` says exactly of plans that are compiled today, quickly and
+// for all plans: experts, context parallelism, recompute, offload too.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef HEDDLE_COST_MEMORYESTIMATE_H
+#define HEDDLE_COST_MEMORYESTIMATE_H
+
+#include "heddle/Cluster/Cluster.h"
+#include "heddle/Model/TrainSettings.h"
+#include "heddle/Plan/PlanPoint.h"
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace heddle {
+
+/// Bytes of one rank at one place over pp at the peak of a step, by reason.
+struct PlaceMemory {
+  // From step to step: the model's states.
+  std::int64_t parameters = 0;
+  std::int64_t gradients = 0;
+  std::int64_t optimizer = 0; ///< its numbers and masters, on the device
+  // For a time.
+  std::int64_t inputs = 0;
+  std::int64_t saved = 0;       ///< for backward, of all that is in flight
+  std::int64_t logits = 0;      ///< where the peak is in the head: its frame
+  std::int64_t temporaries = 0; ///< else of a block's backward
+  std::int64_t gathered = 0;    ///< whole parameters of sharded ones
+  std::int64_t buckets = 0;     ///< gradients on their way
+  std::int64_t passing = 0;     ///< what stages send and receive
+  std::int64_t libraries = 0;   ///< workspaces
+
+  std::int64_t states() const { return parameters + gradients + optimizer; }
+  std::int64_t bytes() const;
+  /// Each with its name, largest first; none that is 0.
+  std::vector<std::pair<std::string, std::int64_t>> byReason() const;
+
+  std::int64_t hostBytes = 0;     ///< offloaded; not in bytes()
+  std::int64_t sets = 0;          ///< micro-batches in flight, over all chunks
+  std::int64_t savedPerLayer = 0; ///< of one micro-batch, nothing recomputed
+  /// Where all tokens choose one rank's experts: what would be saved beyond.
+  std::int64_t worstExperts = 0;
+};
+
+/// Bytes that forward of one layer saves, of one micro-batch.
+struct LayerSaved {
+  std::int64_t none = 0, selective = 0, full = 0;
+  /// Of `none`, what routed tokens take.
+  std::int64_t ofExperts = 0;
+
+  std::int64_t of(PointRecompute kind) const {
+    return kind == PointRecompute::None        ? none
+           : kind == PointRecompute::Selective ? selective
+                                               : full;
+  }
+};
+
+/// Estimates of one model, settings and device. Keeps what depends on few
+/// numbers of a point, so that many points are quick; not for several threads
+/// at once.
+///
+/// Where a plan is compiled today, by the formulas of `liveMemory` to within
+/// 1 % (test/lib/Cost/MemoryEstimateTest). Else:
+///
+///  - experts: top-k x tokens rows are dispatched to a rank, as balanced
+///  routing
+///    has it, whatever ep is; saved are these rows, gate, up and their product,
+///    and what comes back (the router's gradient reads it).
+///  - latent attention: low-rank vectors, their norms, queries, keys and
+///  values.
+///  - cp: sequences are s / cp long; keys and values of all of the sequence are
+///    there for one layer at a time (ring: of two parts).
+///  - recompute: a layer keeps less, and what it computes again is there during
+///    its backward.
+///  - offload: the optimizer's numbers are on the host but for two blocks'.
+///  - fp8, nvfp4: two quantized copies of each matrix beside the parameters.
+class MemoryEstimator {
+public:
+  MemoryEstimator(const ModelConfig &model, const TrainSettings &train,
+                  const Cluster &cluster);
+  ~MemoryEstimator();
+  MemoryEstimator(const MemoryEstimator &) = delete;
+  MemoryEstimator &operator=(const MemoryEstimator &) = delete;
+
+  /// Of the ranks at \p place over pp. An error: what `checkPlan` or the
+  /// formulas do not take of the split over tp.
+  Result<PlaceMemory> at(const PlanPoint &point, std::int64_t place) const;
+
+  /// Bytes of the fullest place, and which it is.
+  Result<std::pair<std::int64_t, std::int64_t>>
+  peak(const PlanPoint &point) const;
+
+  /// Sets `recomputed` of a point whose kind of recompute is set to the fewest
+  /// layers of each place with which it fits into \p capacity bytes; false
+  /// where it does not with all of them.
+  bool recomputeToFit(PlanPoint &point, std::int64_t capacity) const;
+
+  /// Parameters, gradients and optimizer of the place that has most: no plan
+  /// with these axes and this ZeRO takes less.
+  std::int64_t states(const PlanPoint &point) const;
+
+  /// What a layer saves; with experts where \p hasExperts.
+  Result<LayerSaved> layerSaved(const PlanPoint &point, bool hasExperts) const;
+
+private:
+  class Tables;
+  std::unique_ptr<Tables> tables;
+};
+
+} // namespace heddle
+
+#endif // HEDDLE_COST_MEMORYESTIMATE_H

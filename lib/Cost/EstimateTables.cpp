@@ -1,0 +1,378 @@
+#include "EstimateTables.h"
+
+#include "Frames.h"
+#include "Reductions.h"
+#include "Stages.h"
+
+#include "heddle/Plan/PlanLayout.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+using namespace heddle;
+using namespace heddle::detail;
+
+std::int64_t PlaceLayers::sparseAmong(std::int64_t layers) const {
+  if (plain == 0)
+    return std::min(layers, sparse);
+  return std::count(kinds.begin(),
+                    kinds.begin() +
+                        std::min<std::ptrdiff_t>(layers, std::ssize(kinds)),
+                    true);
+}
+
+EstimateTables::EstimateTables(const ModelConfig &model,
+                               const TrainSettings &train,
+                               const Cluster &cluster)
+    : model(model), train(train), isHost(cluster.device.isHost),
+      families(parameters(model)) {
+  for (std::int64_t layer = 0; layer < model.layers; ++layer)
+    isSparse.push_back(model.hasExperts(layer));
+  for (const ParameterFamily &family : families)
+    isReadByBackward.push_back(
+        RankParameter{family, {}, {}}.isReadByBackward());
+}
+
+std::int64_t EstimateTables::libraries() const {
+  constexpr std::int64_t workspace = 32 << 20;
+  return isHost ? 0 : 2 * workspace;
+}
+
+std::int64_t EstimateTables::mostOfChunk(const PlanPoint &point) {
+  return *std::max_element(point.layers.begin(), point.layers.end());
+}
+
+//===----------------------------------------------------------------------===//
+// One micro-batch
+//===----------------------------------------------------------------------===//
+
+/// One layer with a plain MLP and plain attention, of the same widths.
+static ModelConfig standInOf(const ModelConfig &model) {
+  ModelConfig standIn = model;
+  standIn.layers = 1;
+  standIn.experts.reset();
+  standIn.latent.reset();
+  if (model.experts)
+    standIn.family = Family::Llama;
+  return standIn;
+}
+
+/// A plan of one layer and one micro-batch, in a format that is compiled.
+static PlanPoint standInOf(const PlanPoint &point) {
+  PlanPoint one;
+  one.tp = point.tp;
+  one.sequenceParallel = point.sequenceParallel;
+  one.microBatch = point.microBatch;
+  one.layers = {1};
+  one.recipe = point.recipe == "fp32" ? "fp32" : "bf16";
+  one.overlaps = false;
+  return one;
+}
+
+const PointShape &EstimateTables::shapeOf(const PlanPoint &point) {
+  const auto key = std::make_tuple(
+      point.tp, point.cp, point.ep, point.microBatch, point.sequenceParallel,
+      static_cast<int>(point.context), point.recipe);
+  auto found = shapes.find(key);
+  if (found == shapes.end())
+    found = shapes.emplace(key, makeShape(point)).first;
+  return found->second;
+}
+
+PointShape EstimateTables::makeShape(const PlanPoint &point) const {
+  PointShape shape;
+  if (train.sequenceLength % point.cp != 0) {
+    shape.fault = fmt::format("sequence_length {} is no multiple of cp {}",
+                              train.sequenceLength, point.cp);
+    return shape;
+  }
+  const ModelConfig one = standInOf(model);
+  const PlanPoint plan = standInOf(point);
+  TrainSettings part = train;
+  part.sequenceLength /= point.cp;
+  part.globalBatch = point.microBatch;
+  part.precision = {plan.recipe};
+  Result<RankSizes> sizes = rankSizes(one, part, planOf(plan, one));
+  if (!sizes) {
+    shape.fault = sizes.message();
+    return shape;
+  }
+  for (const SavedValue &value : savedPerLayer(one, *sizes)) {
+    const std::int64_t bytes = alignBytes(value.bytes);
+    shape.plain.none += bytes;
+    if (value.name != "n1" && value.name != "n2" && value.name != "m")
+      shape.plain.selective += bytes;
+    if (value.name == "x1")
+      shape.plain.full += bytes;
+    if (value.name != "gate" && value.name != "up" && value.name != "m")
+      shape.sparse.none += bytes;
+    if (value.name == "n1" || value.name == "n2")
+      shape.sparse.selective -= bytes;
+  }
+  shape.plainFrame = backwardFrame(one, *sizes).frameBytes;
+  shape.headFrame = headFrame(one, *sizes).frameBytes;
+  shape.edge =
+      alignBytes(sizes->edgeTokens() * sizes->d * sizes->formats.compute);
+  shape.inputsPerMicroBatch =
+      sizes->tokens() * 4 * (4 + (model.dropout.any() ? 1 : 0));
+  if (model.experts)
+    addExperts(shape, point, *sizes);
+  if (model.latent)
+    addLatent(shape, *sizes);
+  if (point.cp > 1)
+    addContext(shape, point, *sizes);
+  return shape;
+}
+
+/// The rest of attention's part is there already.
+void EstimateTables::addExperts(PointShape &shape, const PlanPoint &point,
+                                const RankSizes &sizes) const {
+  const ExpertsConfig &experts = *model.experts;
+  const std::int64_t bytes = sizes.formats.compute, tokens = sizes.tokens(),
+                     routed = experts.perToken * tokens;
+  auto part = [&](std::int64_t width) {
+    return (width + point.tp - 1) / point.tp;
+  };
+  const std::int64_t product = routed * part(experts.ffn) * bytes,
+                     shared = tokens * part(experts.sharedFfn) * bytes,
+                     dispatched = routed * sizes.d * bytes,
+                     returned =
+                         dispatched / (point.sequenceParallel ? point.tp : 1),
+                     scores = tokens * experts.count * kFloat;
+  shape.sparse.ofExperts = dispatched + 3 * product + returned;
+  shape.sparse.none += shape.sparse.ofExperts + 3 * shared + scores;
+  // n1, n2 and the experts' products are computed again.
+  shape.sparse.selective += shape.sparse.none - product - shared;
+  shape.sparse.full = shape.plain.full;
+  const std::int64_t hidden = tokens * sizes.d * bytes;
+  shape.sparseFrame = std::max(shape.plainFrame, 2 * hidden + 2 * dispatched +
+                                                     3 * product + 3 * shared);
+}
+
+/// What plain attention of the stand-in has and latent attention has not, and
+/// the other way round.
+void EstimateTables::addLatent(PointShape &shape,
+                               const RankSizes &sizes) const {
+  const LatentConfig &latent = *model.latent;
+  const std::int64_t bytes = sizes.formats.compute,
+                     heads = sizes.tokens() * sizes.g * bytes;
+  // Values, and attention's output, are narrower than queries and keys.
+  const std::int64_t narrower = 2 * heads * (sizes.k - latent.valueSize);
+  const std::int64_t norms =
+      sizes.tokens() * (latent.queryRank + latent.valueRank) * bytes;
+  const std::int64_t ranks = norms + sizes.tokens() * latent.ropeSize * bytes;
+  for (LayerSaved *saved : {&shape.plain, &shape.sparse}) {
+    saved->none += ranks + norms - narrower;
+    saved->selective += ranks - narrower;
+  }
+}
+
+/// Keys and values of all of the sequence, and their gradients, for one layer.
+void EstimateTables::addContext(PointShape &shape, const PlanPoint &point,
+                                const RankSizes &sizes) const {
+  const std::int64_t keys =
+      sizes.tokens() * sizes.g * sizes.k * sizes.formats.compute;
+  std::int64_t bytes = 0;
+  switch (point.context) {
+  case PlanContext::None:
+    return;
+  case PlanContext::AllGather:
+    bytes = 4 * keys * point.cp;
+    break;
+  case PlanContext::Ring: // what is read and what arrives
+    bytes = 8 * keys;
+    break;
+  case PlanContext::Ulysses: // queries, keys, values and output change places
+    bytes = 2 * keys * (1 + sizes.r);
+    break;
+  }
+  shape.plainFrame += bytes;
+  if (model.experts)
+    shape.sparseFrame += bytes;
+}
+
+//===----------------------------------------------------------------------===//
+// Stages
+//===----------------------------------------------------------------------===//
+
+Result<const std::vector<RankStages> *>
+EstimateTables::stagesOf(const PlanPoint &point) {
+  // Sets and buffers do not grow beyond a few rounds over all ranks, but with
+  // GPipe, which keeps all micro-batches.
+  const std::int64_t rounds = 4 * point.pp;
+  const std::int64_t microBatches =
+      point.microBatches <= rounds || point.schedule == PlanScheduleKind::GPipe
+          ? point.microBatches
+          : rounds + point.microBatches % point.pp;
+  const auto key = std::make_tuple(static_cast<int>(point.schedule), point.pp,
+                                   point.chunks, microBatches);
+  auto found = schedules.find(key);
+  if (found == schedules.end()) {
+    Plan plan;
+    plan.mesh = {{"pp", point.pp}};
+    plan.microBatches = microBatches;
+    plan.stages.schedule = point.schedule;
+    plan.stages.layers.assign(
+        static_cast<std::size_t>(point.pp),
+        std::vector<PlanRange>(static_cast<std::size_t>(point.chunks),
+                               PlanRange{0, 0}));
+    found = schedules.emplace(key, stagesAtAll(plan)).first;
+  }
+  if (!found->second)
+    return found->second.error();
+  return &*found->second;
+}
+
+HeldByPlace EstimateTables::heldBy(const PlanPoint &point,
+                                   std::int64_t place) const {
+  HeldByPlace held;
+  held.recomputed = point.recomputedOf(place);
+  held.hasEmbedding = held.hasHead = false;
+  const std::int64_t stages = point.pp * point.chunks;
+  for (std::int64_t chunk = 0; chunk < point.chunks; ++chunk) {
+    const std::int64_t stage = point.stageOf(place, chunk);
+    held.hasEmbedding |= stage == 0;
+    held.hasHead |= stage + 1 == stages;
+    PlaceLayers &layers = held.chunks.emplace_back();
+    const std::int64_t number = point.layers[static_cast<std::size_t>(stage)];
+    if (!model.experts) {
+      layers.plain = number;
+    } else {
+      std::int64_t first = 0;
+      for (std::int64_t i = 0; i < stage; ++i)
+        first += point.layers[static_cast<std::size_t>(i)];
+      layers.kinds.assign(isSparse.begin() + first,
+                          isSparse.begin() + first + number);
+      layers.sparse =
+          std::count(layers.kinds.begin(), layers.kinds.end(), true);
+      layers.plain = number - layers.sparse;
+    }
+    held.plain += layers.plain;
+    held.sparse += layers.sparse;
+  }
+  return held;
+}
+
+//===----------------------------------------------------------------------===//
+// States
+//===----------------------------------------------------------------------===//
+
+const EstimateTables::Elements &
+EstimateTables::elementsOf(const PlanPoint &point) {
+  Elements &list = elements[{point.tp, point.ep}];
+  if (list.empty())
+    for (const ParameterFamily &family : families)
+      list.push_back(partElements(point, model, family));
+  return list;
+}
+
+namespace {
+/// Bytes of one parameter in the forms that a plan stores it in.
+class ParameterBytes {
+public:
+  ParameterBytes(const PlanPoint &point, std::int64_t elements,
+                 std::int64_t shards)
+      : point(point), elements(elements), isSharded(shards > 1),
+        row(shards > 1 ? rowElements(elements, shards) : elements),
+        run(row / shards) {}
+
+  std::int64_t stored() const {
+    return alignBytes((point.zeroStage >= 3 ? run : row) *
+                      point.computeBytes());
+  }
+  std::int64_t whole() const { return alignBytes(row * point.computeBytes()); }
+  std::int64_t sum() const {
+    const bool inRuns = point.zeroStage >= 2 && isSharded &&
+                        point.reduce == PlanReduce::EveryMicroBatch;
+    return alignBytes((inRuns ? run : row) * gradientBytes());
+  }
+  std::int64_t made() const { return elements * gradientBytes(); }
+  std::int64_t optimizer(bool isAdamW) const {
+    const std::int64_t numbers =
+        (isAdamW ? 2 : 0) + (point.hasMaster() ? 1 : 0);
+    return numbers * alignBytes(run * kFloat);
+  }
+  std::int64_t onItsWay() const {
+    return elements * (point.reduceFormat == "fp32" ? 4 : 2);
+  }
+  /// Copies that products read, along each side.
+  std::int64_t quantized() const {
+    return point.recipe == "fp8"     ? 2 * elements
+           : point.recipe == "nvfp4" ? 2 * elements * 9 / 16
+                                     : 0;
+  }
+
+private:
+  std::int64_t gradientBytes() const {
+    return point.gradients == "fp32" ? 4 : 2;
+  }
+  const PlanPoint &point;
+  const std::int64_t elements;
+  const bool isSharded;
+  const std::int64_t row, run;
+};
+} // namespace
+
+StateBytes EstimateTables::statesOf(const PlanPoint &point,
+                                    const HeldByPlace &held) {
+  const Elements &list = elementsOf(point);
+  const bool isAdamW = train.optimizer.kind == OptimizerKind::AdamW;
+  StateBytes bytes;
+  StateBytes block[2]; // plain, sparse
+  std::int64_t largest = 0;
+  for (std::size_t i = 0; i < families.size(); ++i) {
+    const ParameterFamily &family = families[i];
+    const ParameterBytes each(point, list[i], shardsOf(point, family));
+    const bool isInAll = family.layerNumbers.empty(),
+               isInSparse = !isInAll && isSparse[static_cast<std::size_t>(
+                                            family.layerNumbers.front())];
+    const bool isTied = family.argument == "embed" && model.tiedEmbeddings;
+    std::int64_t instances = 0;
+    if (family.segment == Segment::Block)
+      instances = isInAll      ? held.plain + held.sparse
+                  : isInSparse ? held.sparse
+                               : held.plain;
+    else if (family.segment == Segment::Head)
+      instances = held.hasHead;
+    else
+      instances = held.hasEmbedding || (isTied && held.hasHead);
+    bytes.parameters +=
+        instances *
+        (each.stored() + (family.shape.size() > 1 ? each.quantized() : 0));
+    bytes.gradients += instances * each.sum();
+    bytes.optimizer += instances * each.optimizer(isAdamW);
+    bytes.copies += instances * each.whole();
+    if (isReadByBackward[i])
+      bytes.copiesForBackward += instances * each.whole();
+    largest = std::max(largest, instances ? each.onItsWay() : 0);
+    if (family.segment != Segment::Block) {
+      if (family.segment == Segment::Head || isTied) {
+        bytes.gatheredHead += each.whole();
+        bytes.copiesOfHead += isTied ? 0 : each.whole();
+        bytes.madeByHead += each.made();
+      }
+      continue;
+    }
+    for (bool sparse : {false, true})
+      if (isInAll || isInSparse == sparse) {
+        block[sparse].gatheredBlock += each.whole();
+        block[sparse].madeByBlock += each.made();
+        block[sparse].optimizerOfBlock += each.optimizer(isAdamW);
+      }
+  }
+  for (bool sparse : {false, true})
+    if (sparse ? held.sparse : held.plain) {
+      auto raise = [&](std::int64_t StateBytes::*field) {
+        bytes.*field = std::max(bytes.*field, block[sparse].*field);
+      };
+      raise(&StateBytes::gatheredBlock);
+      raise(&StateBytes::madeByBlock);
+      raise(&StateBytes::optimizerOfBlock);
+    }
+  const std::int64_t inBucket = point.bucketBytes *
+                                (point.reduceFormat == "fp32" ? 4 : 2) /
+                                (point.gradients == "fp32" ? 4 : 2);
+  bytes.largestBucket = std::max(largest, inBucket);
+  return bytes;
+}

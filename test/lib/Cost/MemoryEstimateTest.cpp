@@ -1,0 +1,251 @@
+// Estimates against the formulas of what is compiled, and by hand where nothing
+// is compiled yet.
+
+#include "test/TestPlan.h"
+
+#include "heddle/Cost/LiveMemory.h"
+#include "heddle/Cost/MemoryEstimate.h"
+#include "heddle/Schedule/CheckStages.h"
+#include "heddle/Schedule/Table.h"
+
+#include <gmock/gmock.h>
+
+#include <cmath>
+
+using namespace heddle;
+using heddle::test::must;
+
+namespace {
+
+ModelConfig publicModel(const std::string &name) {
+  return must(readModelConfig(
+      std::filesystem::path(HEDDLE_SOURCE_DIR "/test/cases/hf_configs") /
+      (name + ".json")));
+}
+
+Cluster h100s(std::int64_t nodes) {
+  Cluster cluster;
+  cluster.nodes = nodes;
+  cluster.devicesPerNode = 8;
+  cluster.device = *deviceByName("h100-sxm-80gb");
+  cluster.memoryReserveBytes = std::int64_t{4} << 30;
+  return cluster;
+}
+
+TrainSettings adamW(std::int64_t length, std::int64_t batch) {
+  TrainSettings train;
+  train.sequenceLength = length;
+  train.globalBatch = batch;
+  train.precision = {"fp32", "bf16"};
+  train.optimizer.lr = 1e-4;
+  return train;
+}
+
+/// As even as can be, the first stages having more.
+PlanPoint evenly(PlanPoint point, const ModelConfig &model) {
+  const std::int64_t stages = point.pp * point.chunks;
+  for (std::int64_t stage = 0; stage < stages; ++stage)
+    point.layers.push_back(model.layers / stages +
+                           (stage < model.layers % stages));
+  if (point.pp > 1 && point.schedule == PlanScheduleKind::None)
+    point.schedule = PlanScheduleKind::OneFOneB;
+  return point;
+}
+
+/// Points that are compiled today, of one model.
+std::vector<PlanPoint> compiledPoints(const ModelConfig &model) {
+  std::vector<PlanPoint> points;
+  auto add = [&](PlanPoint point) {
+    point.shardGroup = point.shardGroup == 1 ? point.dp : point.shardGroup;
+    points.push_back(evenly(std::move(point), model));
+  };
+  for (const char *recipe : {"fp32", "bf16"})
+    for (std::int64_t stage : {0, 1, 2, 3})
+      add({.dp = 8,
+           .tp = 2,
+           .microBatch = 2,
+           .microBatches = 2,
+           .zeroStage = stage,
+           .recipe = recipe});
+  add({.dp = 4,
+       .tp = 4,
+       .sequenceParallel = true,
+       .microBatches = 4,
+       .recipe = "bf16"});
+  add({.dp = 8,
+       .microBatches = 4,
+       .zeroStage = 3,
+       .shardGroup = 4,
+       .prefetch = 1,
+       .reduce = PlanReduce::EveryMicroBatch,
+       .gather = PlanGather::EveryPass,
+       .recipe = "bf16"});
+  add({.dp = 8,
+       .microBatches = 2,
+       .zeroStage = 2,
+       .reduce = PlanReduce::EveryMicroBatch});
+  add({.dp = 4,
+       .microBatches = 1,
+       .zeroStage = 3,
+       .gather = PlanGather::EveryMicroBatch,
+       .recipe = "bf16"});
+  add({.dp = 2, .tp = 2, .recipe = "bf16", .reduceFormat = "bf16"});
+  add({.pp = 4, .dp = 2, .tp = 2, .microBatches = 8});
+  add({.pp = 2,
+       .tp = 4,
+       .sequenceParallel = true,
+       .microBatches = 16,
+       .zeroStage = 1});
+  add({.pp = 4,
+       .dp = 2,
+       .microBatches = 8,
+       .schedule = PlanScheduleKind::Interleaved1F1B,
+       .chunks = 3,
+       .zeroStage = 1});
+  add({.pp = 3,
+       .dp = 2,
+       .microBatches = 24,
+       .schedule = PlanScheduleKind::OneFOneB,
+       .zeroStage = 2,
+       .reduce = PlanReduce::EveryMicroBatch});
+  add({.pp = 2,
+       .dp = 2,
+       .microBatches = 6,
+       .schedule = PlanScheduleKind::GPipe});
+  return points;
+}
+
+/// Bytes of a place by the formulas of what is compiled.
+std::int64_t exactBytes(const ModelConfig &model, const TrainSettings &train,
+                        const PlanPoint &point, std::int64_t place) {
+  const RankSizes sizes =
+      must(rankSizes(model, train, planOf(point, model), place));
+  return liveMemory(model, train, sizes).peakBytes();
+}
+
+} // namespace
+
+TEST(MemoryEstimate, EqualsTheFormulasOfWhatIsCompiled) {
+  int compared = 0;
+  for (const char *name : {"llama-3-8b", "gpt2-medium", "qwen3-0.6b",
+                           "llama-3.1-405b", "llama-3.2-1b"}) {
+    const ModelConfig model = publicModel(name);
+    for (const PlanPoint &point : compiledPoints(model)) {
+      const TrainSettings train =
+          adamW(1024, point.dp * point.microBatch * point.microBatches);
+      if (!notCompiledYet(point, model).empty())
+        continue;
+      MemoryEstimator estimator(model, train, h100s(2));
+      for (std::int64_t place = 0; place < point.pp; ++place) {
+        const std::int64_t exact = exactBytes(model, train, point, place);
+        if (exact == 0) // not known
+          continue;
+        const PlaceMemory memory = must(estimator.at(point, place));
+        const double estimate = 1.0 * (memory.bytes() - memory.libraries);
+        const double error = 100 * (estimate / exact - 1);
+        EXPECT_LT(std::abs(error), 1)
+            << name << " " << point.text() << " place " << place;
+        RecordProperty("compared", ++compared);
+        fmt::print("{:16} {:60} place {} {:+.3f} %\n", name, point.text(),
+                   place, error);
+      }
+    }
+  }
+  EXPECT_GE(compared, 100);
+}
+
+TEST(PlanPoint, StagesAreWhereSchedulesHaveThem) {
+  using enum PlanScheduleKind;
+  for (PlanScheduleKind kind :
+       {OneFOneB, Interleaved1F1B, ZbV, VHalf, VMin, DualPipeV}) {
+    const std::int64_t chunks = kind == OneFOneB ? 1 : 2;
+    const Placement placement = must(Placement::of(kind, 3, chunks));
+    PlanPoint point = {.pp = 3, .schedule = kind, .chunks = chunks};
+    for (std::int64_t rank = 0; rank < 3; ++rank)
+      for (std::int64_t chunk = 0; chunk < chunks; ++chunk)
+        EXPECT_EQ(point.stageOf(rank, chunk), placement.at(rank, chunk).stage)
+            << scheduleWord(kind);
+  }
+}
+
+// What is said to be compiled is what checkPlan and checkStages take.
+TEST(PlanPoint, NamesWhatIsNotCompiledYet) {
+  const ModelConfig model = publicModel("llama-3-8b");
+  std::vector<PlanPoint> points = compiledPoints(model);
+  for (std::size_t i = points.size(); i-- > 0;)
+    for (int change = 0; change < 6; ++change) {
+      PlanPoint point = points[i];
+      if (change == 0)
+        point.cp = 2;
+      if (change == 1)
+        point.offloadsOptimizer = true;
+      if (change == 2) {
+        point.recompute = PointRecompute::Full;
+        point.recomputed.assign(static_cast<std::size_t>(point.pp), 1);
+      }
+      if (change == 3)
+        point.recipe = "fp8";
+      if (change == 4 && point.pp > 1)
+        point.recipe = "bf16";
+      if (change == 5 && point.pp > 1) {
+        point.zeroStage = 3;
+        point.prefetch = 1;
+        point.shardGroup = point.dp;
+      }
+      points.push_back(point);
+    }
+  int compiled = 0;
+  for (const PlanPoint &point : points) {
+    const TrainSettings train =
+        adamW(1024, point.dp * point.microBatch * point.microBatches);
+    const Plan plan = planOf(point, model);
+    const bool isTaken = checkPlan(plan, model, train) && checkStages(plan);
+    EXPECT_EQ(notCompiledYet(point, model).empty(), isTaken) << point.text();
+    compiled += isTaken;
+  }
+  EXPECT_GE(compiled, 20);
+}
+
+TEST(PlanPoint, IsReadFromItsPlan) {
+  const ModelConfig model = publicModel("llama-3-8b");
+  for (PlanPoint point : compiledPoints(model)) {
+    EXPECT_EQ(must(pointOf(planOf(point, model), model)), point)
+        << point.text();
+    point.order = {PlanAxis::Dp, PlanAxis::Pp, PlanAxis::Tp, PlanAxis::Cp};
+    point.cp = 2;
+    point.recompute = PointRecompute::Selective;
+    point.recomputed.assign(static_cast<std::size_t>(point.pp), 0);
+    for (std::int64_t rank = 0; rank < point.pp; ++rank)
+      point.recomputed[static_cast<std::size_t>(rank)] =
+          std::min<std::int64_t>(rank + 2, point.layersOf(rank));
+    EXPECT_EQ(must(pointOf(planOf(point, model), model)), point)
+        << point.text();
+  }
+  Plan plan = planOf(compiledPoints(model).front(), model);
+  plan.tensor.parameters.front().split.clear();
+  EXPECT_THAT(pointOf(plan, model).message(),
+              testing::HasSubstr("tensor.parameters: found other rules"));
+}
+
+// 7 layers in chunks of 3, 2, 2: those that keep most give first.
+TEST(PlanPoint, RecomputesEvenlyOverChunks) {
+  PlanPoint point = {.pp = 1, .chunks = 3, .layers = {3, 2, 2}};
+  point.recompute = PointRecompute::Full;
+  const std::vector<std::vector<std::int64_t>> expected = {
+      {0, 0, 0}, {1, 0, 0}, {2, 0, 0}, {2, 1, 0},
+      {2, 1, 1}, {3, 1, 1}, {3, 2, 1}, {3, 2, 2}};
+  for (std::int64_t count = 0; count <= 7; ++count) {
+    point.recomputed = {count};
+    EXPECT_EQ(point.recomputedOf(0), expected[static_cast<std::size_t>(count)]);
+  }
+}
+
+TEST(PlanPoint, StridesFollowTheOrder) {
+  PlanPoint point = {.pp = 2, .dp = 3, .cp = 5, .tp = 7};
+  EXPECT_EQ(point.stride(PlanAxis::Tp), 1);
+  EXPECT_EQ(point.stride(PlanAxis::Pp), 105);
+  point.order = {PlanAxis::Tp, PlanAxis::Pp, PlanAxis::Dp, PlanAxis::Cp};
+  EXPECT_EQ(point.stride(PlanAxis::Tp), 30);
+  EXPECT_EQ(point.stride(PlanAxis::Cp), 1);
+  EXPECT_EQ(point.stride(PlanAxis::Dp), 5);
+}
