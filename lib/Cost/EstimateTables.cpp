@@ -314,6 +314,28 @@ private:
 };
 } // namespace
 
+/// Whether layers of a kind have a parameter of a block.
+bool EstimateTables::isInBlock(const ParameterFamily &family,
+                               bool sparse) const {
+  return family.layerNumbers.empty() ||
+         isSparse[static_cast<std::size_t>(family.layerNumbers.front())] ==
+             sparse;
+}
+
+std::int64_t EstimateTables::instancesAt(const ParameterFamily &family,
+                                         const HeldByPlace &held) const {
+  switch (family.segment) {
+  case Segment::Block:
+    return (isInBlock(family, false) ? held.plain : 0) +
+           (isInBlock(family, true) ? held.sparse : 0);
+  case Segment::Head:
+    return held.hasHead;
+  case Segment::Embedding: // a tied head reads the table too
+    return held.hasEmbedding || (isTied(family) && held.hasHead);
+  }
+  return 0;
+}
+
 StateBytes EstimateTables::statesOf(const PlanPoint &point,
                                     const HeldByPlace &held) {
   const Elements &list = elementsOf(point);
@@ -324,19 +346,7 @@ StateBytes EstimateTables::statesOf(const PlanPoint &point,
   for (std::size_t i = 0; i < families.size(); ++i) {
     const ParameterFamily &family = families[i];
     const ParameterBytes each(point, list[i], shardsOf(point, family));
-    const bool isInAll = family.layerNumbers.empty(),
-               isInSparse = !isInAll && isSparse[static_cast<std::size_t>(
-                                            family.layerNumbers.front())];
-    const bool isTied = family.argument == "embed" && model.tiedEmbeddings;
-    std::int64_t instances = 0;
-    if (family.segment == Segment::Block)
-      instances = isInAll      ? held.plain + held.sparse
-                  : isInSparse ? held.sparse
-                               : held.plain;
-    else if (family.segment == Segment::Head)
-      instances = held.hasHead;
-    else
-      instances = held.hasEmbedding || (isTied && held.hasHead);
+    const std::int64_t instances = instancesAt(family, held);
     bytes.parameters +=
         instances *
         (each.stored() + (family.shape.size() > 1 ? each.quantized() : 0));
@@ -347,15 +357,15 @@ StateBytes EstimateTables::statesOf(const PlanPoint &point,
       bytes.copiesForBackward += instances * each.whole();
     largest = std::max(largest, instances ? each.onItsWay() : 0);
     if (family.segment != Segment::Block) {
-      if (family.segment == Segment::Head || isTied) {
+      if (family.segment == Segment::Head || isTied(family)) {
         bytes.gatheredHead += each.whole();
-        bytes.copiesOfHead += isTied ? 0 : each.whole();
+        bytes.copiesOfHead += isTied(family) ? 0 : each.whole();
         bytes.madeByHead += each.made();
       }
       continue;
     }
     for (bool sparse : {false, true})
-      if (isInAll || isInSparse == sparse) {
+      if (isInBlock(family, sparse)) {
         block[sparse].gatheredBlock += each.whole();
         block[sparse].madeByBlock += each.made();
         block[sparse].optimizerOfBlock += each.optimizer(isAdamW);

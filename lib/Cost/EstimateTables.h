@@ -74,6 +74,12 @@ private:
   void addLatent(PointShape &shape, const RankSizes &sizes) const;
   void addContext(PointShape &shape, const PlanPoint &point,
                   const RankSizes &sizes) const;
+  bool isInBlock(const ParameterFamily &family, bool sparse) const;
+  bool isTied(const ParameterFamily &family) const {
+    return model.tiedEmbeddings && family.argument == "embed";
+  }
+  std::int64_t instancesAt(const ParameterFamily &family,
+                           const HeldByPlace &held) const;
   /// Of each of `families`, what a rank computes with.
   const Elements &elementsOf(const PlanPoint &point);
 

@@ -206,7 +206,7 @@ TEST(StageSizes, TwoCopiesOfTheModelAreRefused) {
   ModelConfig model = threeLayers();
   model.layers = 2;
   Plan plan = planOf(model, PlanSizes{2, 1, 1, 1, 4},
-                     stagesOf(R"([["0", ""], ["1", ""]])", "dualpipe"));
+                     stagesOf(R"([["0", "1"], ["1", "0"]])", "dualpipe"));
   Result<RankSizes> sizes = rankSizes(model, settings(4, 4), plan);
   ASSERT_FALSE(sizes);
   EXPECT_THAT(sizes.message(), HasSubstr("\"dualpipe\" with 2"));
