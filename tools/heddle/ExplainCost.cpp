@@ -24,6 +24,8 @@ static const char *kindName(CollectiveKind kind) {
     return "all_gather";
   case CollectiveKind::ReduceScatter:
     return "reduce_scatter";
+  case CollectiveKind::AllToAll:
+    return "all_to_all";
   case CollectiveKind::Send:
     return "send";
   }

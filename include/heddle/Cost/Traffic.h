@@ -20,7 +20,13 @@ double allReduceBytes(double bytes, std::int64_t ranks);
 double gatherOrScatterBytes(double bytes, std::int64_t ranks);
 
 /// A send is one to one, and its receive is not counted.
-enum class CollectiveKind { AllReduce, AllGather, ReduceScatter, Send };
+enum class CollectiveKind {
+  AllReduce,
+  AllGather,
+  ReduceScatter,
+  AllToAll,
+  Send,
+};
 
 /// Collectives of one cause and size.
 struct StepCollective {

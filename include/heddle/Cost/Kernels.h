@@ -1,0 +1,103 @@
+//===- Kernels.h - How long kernels of one device take ----------*- C++ -*-===//
+//
+// Smooth surfaces of few numbers (lib/Cost/KernelTables.h), fitted to times of
+// an H100 by tools/calibration. Each is monotone: more work never takes less
+// time, a faster device never more.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef HEDDLE_COST_KERNELS_H
+#define HEDDLE_COST_KERNELS_H
+
+#include "heddle/Cluster/Cluster.h"
+
+#include <optional>
+#include <string_view>
+
+namespace heddle {
+
+/// What the operands of a product are in. fp16 is as fast as bf16.
+enum class ProductFormat { Fp32, Bf16, Fp8, Fp4 };
+inline constexpr int productFormats = 4;
+
+/// "fp32", "bf16", "fp16", "fp8", "fp4", "nvfp4"; none for other words.
+std::optional<ProductFormat> productFormat(std::string_view word);
+
+/// C [m, n] = A [m, k] B [k, n].
+struct Product {
+  double m = 0, n = 0, k = 0;
+  ProductFormat format = ProductFormat::Bf16;
+  /// Read and written per element of C: 2 for a bf16 result, 8 for one that is
+  /// added to a sum in fp32.
+  double resultBytes = 2;
+  /// Whether A comes in bf16 and is quantized on its way (fp8, fp4).
+  bool quantizes = true;
+
+  double flops() const { return 2 * m * n * k; }
+};
+
+enum class AttentionKernel {
+  Best,   ///< cuDNN's on Hopper and later
+  Flash2, ///< FlashAttention-2, written for Ampere and no faster on Hopper
+  Whole,  ///< scores go to memory and back
+};
+
+/// Attention of `heads` heads, each of its own sequence: batch x heads of one
+/// rank. One query sees `pairs` / `queries` keys.
+struct Attention {
+  double heads = 0;
+  double queries = 0; ///< of one head
+  double pairs = 0;   ///< of a query and a key that it sees, of one head
+  double headSize = 0;
+  bool isMasked = true; ///< causal: tiles on the diagonal are half empty
+  AttentionKernel kernel = AttentionKernel::Best;
+
+  /// Products of scores and of values; backward has 2.5 times as many.
+  double forwardFlops() const { return 4 * heads * pairs * headSize; }
+};
+
+/// What of the short bursts in which kernels are measured is left in a step of
+/// seconds, where the power limit lowers the clock: products of 1e13 operations
+/// and more (13 ms and longer) take 1.08 to 1.14 times what the surface says
+/// that was fitted to shorter ones (tools/calibration/fit_gemm.py).
+inline constexpr double sustainedRate = 0.90;
+
+/// Times, in seconds, of one device.
+class KernelTimes {
+public:
+  /// An error names the number that the device has none of.
+  static Result<KernelTimes> of(const Device &device);
+
+  /// waves = hypot(m n / (128 x 256 x processors), floor): a wave of tiles; few
+  /// tiles are cut along k, so that a product never costs a whole wave.
+  /// compute = waves x 2 x 128 x 256 x processors x (k + depth) / rate: a tile
+  /// fills and drains its pipeline in the time of `depth`.
+  /// seconds = launch + hypot(compute, bytes / bandwidth) + quantized m k /
+  /// bandwidth. Infinite in a format that the device does not have.
+  double product(const Product &product) const;
+
+  /// seconds = launch + flops / rate x (1 + narrow / head size): softmax is per
+  /// score and its products per element; x (1 + (whole + masked) / queries):
+  /// tiles at both ends; x hypot(1, floor / waves) of 128 queries each.
+  double attentionForward(const Attention &attention) const;
+  /// 2.5 times the operations at 0.87 of the rate (fit_attention.py).
+  double attentionBackward(const Attention &attention) const;
+
+  /// A kernel that is bound by memory: launch + bytes / bandwidth.
+  double memory(double bytes) const {
+    return bytes > 0 ? launch + bytes * secondsPerByte : 0;
+  }
+
+private:
+  double materialized(const Attention &attention, bool backward) const;
+
+  double processors = 0;
+  double launch = 0;
+  double secondsPerByte = 0;             ///< what kernels reach
+  double secondsPerFlop[productFormats]; ///< of products at the peak
+  double attentionPerFlop = 0;           ///< at the peak, bf16
+};
+
+} // namespace heddle
+
+#endif // HEDDLE_COST_KERNELS_H
