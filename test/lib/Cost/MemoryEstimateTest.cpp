@@ -249,3 +249,110 @@ TEST(PlanPoint, StridesFollowTheOrder) {
   EXPECT_EQ(point.stride(PlanAxis::Cp), 1);
   EXPECT_EQ(point.stride(PlanAxis::Dp), 5);
 }
+
+// 12 h + 4 h kv / a + 6 f bytes per token (lib/Model's sizes; validation
+// README 1), two statistics of norms and one per head of attention; nothing
+// but the input where all is computed again.
+TEST(MemoryEstimate, LayersOfLlamaSaveWhatTheirOpsRead) {
+  const ModelConfig model = publicModel("llama-3-8b");
+  const TrainSettings train = adamW(8192, 8);
+  MemoryEstimator estimator(model, train, h100s(1));
+  const PlanPoint point = evenly({.dp = 8, .recipe = "bf16"}, model);
+  const LayerSaved saved = must(estimator.layerSaved(point, false));
+  EXPECT_EQ(saved.none, 8192 * (12 * 4096 + 4096 + 6 * 14336 + 2 * 4 + 32 * 4));
+  EXPECT_EQ(saved.none - saved.selective, 8192 * (2 * 2 * 4096 + 2 * 14336));
+  EXPECT_EQ(saved.full, 8192 * 2 * 4096);
+  PlanPoint half = point;
+  half.cp = 2;
+  half.context = PlanContext::Ring;
+  EXPECT_EQ(must(estimator.layerSaved(half, false)).none, saved.none / 2);
+}
+
+// The case MEM-07: bytes of states with a master in fp32, gradients in fp32.
+TEST(MemoryEstimate, StatesOfZeroStages) {
+  const ModelConfig model = publicModel("llama-3.1-8b");
+  MemoryEstimator estimator(model, adamW(8192, 8), h100s(1));
+  const std::int64_t expected[] = {144544702464, 60226959360, 32121044992,
+                                   18068087808};
+  for (std::int64_t stage : {0, 1, 2, 3}) {
+    const PlanPoint point = evenly({.dp = 8,
+                                    .zeroStage = stage,
+                                    .shardGroup = 8,
+                                    .reduce = PlanReduce::EveryMicroBatch,
+                                    .recipe = "bf16"},
+                                   model);
+    EXPECT_NEAR(1.0 * estimator.states(point) / expected[stage], 1, 1e-4);
+  }
+}
+
+// The case MEM-03: balanced routing sends top-k x tokens rows to each rank,
+// whatever ep is; only weights shrink.
+TEST(MemoryEstimate, ExpertsShrinkWithEpAndTheirActivationsDoNot) {
+  const ModelConfig model = publicModel("mixtral-8x7b");
+  MemoryEstimator estimator(model, adamW(4096, 8), h100s(1));
+  const std::int64_t others =
+      46702792704 - 32LL * 8 * 3 * 4096 * 14336; // not routed
+  for (std::int64_t ep : {1, 2, 4, 8}) {
+    const PlanPoint point =
+        evenly({.dp = 8, .ep = ep, .recipe = "bf16"}, model);
+    const LayerSaved saved = must(estimator.layerSaved(point, true));
+    EXPECT_EQ(saved.ofExperts, 2LL * 4096 * 2 * (2 * 4096 + 3 * 14336));
+    const PlaceMemory memory = must(estimator.at(point, 0));
+    EXPECT_NEAR(1.0 * memory.parameters,
+                2.0 * (others + 32.0 * 8 / ep * 3 * 4096 * 14336), 1e5);
+    EXPECT_EQ(memory.worstExperts, 32 * saved.ofExperts * (ep - 1));
+  }
+}
+
+TEST(MemoryEstimate, LatentAttentionKeepsNarrowVectors) {
+  const ModelConfig model = publicModel("deepseek-v3");
+  MemoryEstimator estimator(model, adamW(4096, 1024), h100s(256));
+  const PlanPoint point = evenly(
+      {.pp = 16, .dp = 128, .ep = 64, .microBatches = 8, .recipe = "bf16"},
+      model);
+  // Per token: x1, n1, x2, n2 (7168 each), queries and keys of 128 x 192,
+  // values and output of 128 x 128, low ranks before and behind their norms.
+  const std::int64_t attention =
+      2 * (4 * 7168 + 2 * 128 * 192 + 2 * 128 * 128 + 2 * (1536 + 512) + 64) +
+      2 * 4 + 4 * 128;
+  EXPECT_EQ(must(estimator.layerSaved(point, false)).none,
+            4096LL * (attention + 6 * 18432));
+  EXPECT_EQ(must(estimator.layerSaved(point, true)).none,
+            4096LL * (attention + 4 * 256 + 6 * 2048 +
+                      8 * 2 * (2 * 7168 + 3 * 2048)));
+}
+
+TEST(MemoryEstimate, RecomputesAsFewLayersAsFit) {
+  const ModelConfig model = publicModel("llama-3-70b");
+  MemoryEstimator estimator(model, adamW(8192, 64), h100s(4));
+  const std::int64_t capacity = h100s(4).planBytesPerDevice();
+  PlanPoint point =
+      evenly({.pp = 4, .tp = 8, .microBatches = 64, .recipe = "bf16"}, model);
+  PlanPoint none = point;
+  EXPECT_FALSE(estimator.recomputeToFit(none, capacity));
+  point.recompute = PointRecompute::Full;
+  ASSERT_TRUE(estimator.recomputeToFit(point, capacity));
+  for (std::int64_t place = 0; place < 4; ++place) {
+    EXPECT_LE(must(estimator.at(point, place)).bytes(), capacity);
+    PlanPoint fewer = point;
+    std::int64_t &count = fewer.recomputed[static_cast<std::size_t>(place)];
+    if (count-- == 0)
+      continue;
+    EXPECT_GT(must(estimator.at(fewer, place)).bytes(), capacity);
+  }
+  // The first place has most in flight.
+  EXPECT_GT(point.recomputed.front(), point.recomputed.back());
+}
+
+TEST(MemoryEstimate, OffloadLeavesTwoBlocksOfTheOptimizer) {
+  const ModelConfig model = publicModel("llama-3-8b");
+  MemoryEstimator estimator(model, adamW(8192, 8), h100s(1));
+  PlanPoint point = evenly({.dp = 8, .recipe = "bf16"}, model);
+  const PlaceMemory before = must(estimator.at(point, 0));
+  point.offloadsOptimizer = true;
+  const PlaceMemory after = must(estimator.at(point, 0));
+  EXPECT_EQ(after.hostBytes, before.optimizer);
+  const double block =
+      12.0 * (2 * 4096 * 4096 + 2 * 4096 * 1024 + 3 * 4096 * 14336 + 2 * 4096);
+  EXPECT_NEAR(1.0 * after.optimizer, 2 * block, 1e4);
+}
