@@ -6,7 +6,6 @@
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/ADT/StringSet.h"
-#include "llvm/ADT/TypeSwitch.h"
 
 using namespace mlir;
 
@@ -148,194 +147,207 @@ LogicalResult ProgramWalker::walk(int64_t ofRank, ProgramVisitor &visits) {
   rank = ofRank;
   stage = stageOf(program, rank);
   rows.clear();
-  Frame frame;
-  return walkBlock(
-      program.lookupSymbol<rt::FuncOp>(program.getEntry()).getBody().front(),
-      frame);
+  const WalkCode &code =
+      codeOf(program.lookupSymbol<rt::FuncOp>(program.getEntry()));
+  Frame frame{std::vector<Number>(code.cells), std::vector<Place>(code.cells)};
+  return walkBody(code.body, frame);
 }
 
-LogicalResult ProgramWalker::walkBlock(Block &block, Frame &frame) {
-  for (Operation &op : block)
+const WalkCode &ProgramWalker::codeOf(rt::FuncOp function) {
+  std::unique_ptr<WalkCode> &code = codes[function];
+  if (!code)
+    code = std::make_unique<WalkCode>(decodeFunction(program, function));
+  return *code;
+}
+
+LogicalResult ProgramWalker::walkBody(const Instruction::Body &body,
+                                      Frame &frame) {
+  for (const Instruction &op : body)
     if (failed(walkOp(op, frame)))
       return failure();
   return success();
 }
 
-int64_t ProgramWalker::sum(OperandRange indices, ArrayRef<int64_t> strides,
+int64_t ProgramWalker::sum(const Instruction &op, ArrayRef<int64_t> strides,
                            Frame &frame) {
   int64_t total = 0;
-  for (auto [index, stride] : llvm::zip(indices, strides))
-    total += (readsAddresses ? use(index, frame)
-                             : frame.numbers.lookup(index).value) *
+  for (auto [cell, stride] : llvm::zip(op.operands, strides))
+    total += (readsAddresses ? use(cell, frame) : frame.numbers[cell].value) *
              stride;
   return total;
 }
 
-int64_t ProgramWalker::use(Value value, Frame &frame) {
-  Number number = frame.numbers.lookup(value);
-  axes |= number.axes;
-  return number.value;
+int64_t ProgramWalker::use(Cell cell, Frame &frame) {
+  axes |= frame.numbers[cell].axes;
+  return frame.numbers[cell].value;
 }
 
-LogicalResult ProgramWalker::walkOp(Operation &op, Frame &frame) {
-  return llvm::TypeSwitch<Operation *, LogicalResult>(&op)
-      .Case([&](rt::BufferOp buffer) {
-        return walkBuffer(buffer, frame), success();
-      })
-      .Case([&](rt::ViewOp view) {
-        Place place = frame.places.lookup(view.getSource());
-        int64_t elements =
-            view.getOffset() + sum(view.getIndices(), view.getStrides(), frame);
-        place.address += elements * view.getType().getElementBytes();
-        frame.places[view] = place;
-        return success();
-      })
-      .Case([&](rt::RankIndexOp index) {
-        Number place{placeOver(program, index.getAxes(), rank) *
-                     index.getStep()};
-        for (StringRef axis : index.getAxes().getAsValueRange<StringAttr>())
-          place.axes |= bitOf(axis);
-        frame.numbers[index] = place;
-        return success();
-      })
-      .Case([&](rt::ForOp loop) { return walkFor(loop, frame); })
-      .Case([&](rt::SwitchOp cases) { return walkSwitch(cases, frame); })
-      .Case([&](rt::LookupOp lookup) { return walkLookup(lookup, frame); })
-      .Case([&](rt::GroupOp group) {
-        visitor->groupBegins(group);
-        LogicalResult walked = walkBlock(group.getBody().front(), frame);
-        visitor->groupEnds(group);
-        return walked;
-      })
-      .Case([&](rt::CallOp call) { return walkCall(call, frame); })
-      .Case([&](rt::RecordOp record) {
-        return visitor->record(record, eventOf(record, frame));
-      })
-      .Case([&](rt::WaitOp wait) {
-        return visitor->wait(wait, eventOf(wait, frame));
-      })
-      .Case([&](rt::WorkOpInterface work) { return walkWork(work, frame); })
-      .Case<rt::ReturnOp, rt::EndOp>([](auto) { return success(); })
-      .Default([&](Operation *) { return evaluate(op, frame); });
+LogicalResult ProgramWalker::walkOp(const Instruction &op, Frame &frame) {
+  switch (op.kind) {
+  case Instruction::Kind::Buffer:
+    return walkBuffer(op, frame), success();
+  case Instruction::Kind::View:
+    return walkView(op, frame), success();
+  case Instruction::Kind::RankIndex:
+    return walkRankIndex(op, frame), success();
+  case Instruction::Kind::For:
+    return walkFor(op, frame);
+  case Instruction::Kind::Switch:
+    return walkSwitch(op, frame);
+  case Instruction::Kind::Lookup:
+    return walkLookup(op, frame);
+  case Instruction::Kind::Group: {
+    auto group = cast<rt::GroupOp>(op.op);
+    visitor->groupBegins(group);
+    LogicalResult walked = walkBody(op.bodies.front(), frame);
+    visitor->groupEnds(group);
+    return walked;
+  }
+  case Instruction::Kind::Call:
+    return walkCall(op, frame);
+  case Instruction::Kind::Record:
+    return visitor->record(cast<rt::RecordOp>(op.op), eventOf(op, frame));
+  case Instruction::Kind::Wait:
+    return visitor->wait(cast<rt::WaitOp>(op.op), eventOf(op, frame));
+  case Instruction::Kind::Work:
+    return walkWork(op, frame);
+  case Instruction::Kind::Constant:
+    frame.numbers[op.result] = {op.offset};
+    return success();
+  case Instruction::Kind::Compute: {
+    const Number &a = frame.numbers[op.operands[0]],
+                 &b = frame.numbers[op.operands[1]];
+    frame.numbers[op.result] = {op.compute(a.value, b.value), a.axes | b.axes};
+    return success();
+  }
+  case Instruction::Kind::Fold:
+    return fold(op, frame);
+  }
+  llvm_unreachable("no other kind");
 }
 
-void ProgramWalker::walkBuffer(rt::BufferOp op, Frame &frame) {
-  int64_t offset = op.getOffset();
-  ArrayRef<int64_t> strides = op.getStrides();
-  if (std::optional<ArrayRef<int64_t>> byStage = op.getByStage()) {
+void ProgramWalker::walkBuffer(const Instruction &op, Frame &frame) {
+  int64_t offset = op.offset;
+  ArrayRef<int64_t> strides = op.strides;
+  if (!op.byStage.empty()) {
     size_t width = strides.size() + 1;
-    ArrayRef<int64_t> row = byStage->slice(stage * width, width);
+    ArrayRef<int64_t> row = op.byStage.slice(stage * width, width);
     offset = row.front();
     strides = row.drop_front();
     axes |= stageAxes;
   }
-  int64_t begin = offset + sum(op.getIndices(), strides, frame);
-  Instance instance{op, program.getArenaIndex(op.getArena()), begin,
-                    begin + op.getType().getSpanBytes()};
-  frame.places[op] = {instance, begin};
+  int64_t begin = offset + sum(op, strides, frame);
+  Instance instance{cast<rt::BufferOp>(op.op), op.arena, begin,
+                    begin + op.bytes};
+  frame.places[op.result] = {instance, begin};
 }
 
-LogicalResult ProgramWalker::walkSwitch(rt::SwitchOp op, Frame &frame) {
-  auto found = llvm::find(op.getValues(), use(op.getSelector(), frame));
-  if (found == op.getValues().end())
+void ProgramWalker::walkView(const Instruction &op, Frame &frame) {
+  Place place = frame.places[op.source];
+  place.address += op.offset + sum(op, op.strides, frame) * op.bytes;
+  frame.places[op.result] = place;
+}
+
+void ProgramWalker::walkRankIndex(const Instruction &op, Frame &frame) {
+  auto index = cast<rt::RankIndexOp>(op.op);
+  Number place{placeOver(program, index.getAxes(), rank) * index.getStep()};
+  for (StringRef axis : index.getAxes().getAsValueRange<StringAttr>())
+    place.axes |= bitOf(axis);
+  frame.numbers[op.result] = place;
+}
+
+LogicalResult ProgramWalker::walkSwitch(const Instruction &op, Frame &frame) {
+  auto found = llvm::find(op.cases, use(op.operands[0], frame));
+  if (found == op.cases.end())
     return success();
-  return walkBlock(op.getCases()[found - op.getValues().begin()].front(),
-                   frame);
+  return walkBody(op.bodies[found - op.cases.begin()], frame);
 }
 
-LogicalResult ProgramWalker::walkLookup(rt::LookupOp op, Frame &frame) {
-  Row &row = rows[op.getTableAttr()];
+LogicalResult ProgramWalker::walkLookup(const Instruction &op, Frame &frame) {
+  auto lookup = cast<rt::LookupOp>(op.op);
+  Row &row = rows[lookup.getTableAttr()];
   if (row.values.empty()) {
-    auto table = program.lookupSymbol<rt::NumbersOp>(op.getTable());
+    auto table = program.lookupSymbol<rt::NumbersOp>(lookup.getTable());
     std::optional<StringRef> axis = table.getAxis();
     row.values = table.getRow(axis ? placeOn(program, *axis, rank) : 0);
     row.axes = axis ? bitOf(*axis) : 0;
   }
   Number index;
-  if (op.getIndex())
-    index = frame.numbers.lookup(op.getIndex());
+  if (!op.operands.empty())
+    index = frame.numbers[op.operands[0]];
   if (index.value < 0 || index.value >= int64_t(row.values.size()))
-    return op.emitOpError() << "reads number " << index.value << " of a row of "
-                            << row.values.size() << " on rank " << rank;
-  frame.numbers[op] = {row.values[index.value], index.axes | row.axes};
+    return lookup.emitOpError()
+           << "reads number " << index.value << " of a row of "
+           << row.values.size() << " on rank " << rank;
+  frame.numbers[op.result] = {row.values[index.value], index.axes | row.axes};
   return success();
 }
 
-template <class Op>
-std::string ProgramWalker::eventOf(Op op, Frame &frame) {
-  std::string name = op.getEvent().str();
-  if (op.getSlot())
-    name += "." + std::to_string(use(op.getSlot(), frame));
-  return name;
+std::string ProgramWalker::eventOf(const Instruction &op, Frame &frame) {
+  if (op.operands.empty())
+    return op.event;
+  return op.event + "." + std::to_string(use(op.operands[0], frame));
 }
 
-LogicalResult ProgramWalker::walkFor(rt::ForOp op, Frame &frame) {
-  auto bound = [&](std::optional<int64_t> constant, Value value) {
-    return constant ? *constant : use(value, frame);
+LogicalResult ProgramWalker::walkFor(const Instruction &op, Frame &frame) {
+  auto valueOf = [&](const Instruction::Bound &bound) {
+    return bound.constant ? *bound.constant : use(bound.cell, frame);
   };
-  int64_t lower = bound(op.getLower(), op.getLowerValue()),
-          upper = bound(op.getUpper(), op.getUpperValue());
+  int64_t lower = valueOf(op.lower), upper = valueOf(op.upper);
   for (int64_t step = lower; step < upper; ++step) {
-    int64_t i = op.getReversed() ? upper - 1 - (step - lower) : step;
-    frame.numbers[op.getInductionVariable()] = {i};
-    if (failed(walkBlock(op.getBody().front(), frame)))
+    int64_t i = op.reversed ? upper - 1 - (step - lower) : step;
+    frame.numbers[op.operands[0]] = {i};
+    if (failed(walkBody(op.bodies.front(), frame)))
       return failure();
   }
   return success();
 }
 
-LogicalResult ProgramWalker::walkCall(rt::CallOp op, Frame &frame) {
-  rt::FuncOp &callee = functions[op.getCalleeAttr()];
-  if (!callee)
-    callee = program.lookupSymbol<rt::FuncOp>(op.getCallee());
-  Frame inner;
-  for (auto [argument, operand] :
-       llvm::zip(callee.getBody().getArguments(), op.getOperands())) {
-    if (isa<rt::BufType>(operand.getType()))
-      inner.places[argument] = frame.places.lookup(operand);
-    else
-      inner.numbers[argument] = frame.numbers.lookup(operand);
+LogicalResult ProgramWalker::walkCall(const Instruction &op, Frame &frame) {
+  const WalkCode &code = codeOf(op.callee);
+  Frame inner{std::vector<Number>(code.cells), std::vector<Place>(code.cells)};
+  for (auto [i, cell] : llvm::enumerate(op.operands)) {
+    inner.numbers[i] = frame.numbers[cell];
+    inner.places[i] = frame.places[cell];
   }
-  return walkBlock(callee.getBody().front(), inner);
+  return walkBody(code.body, inner);
 }
 
-LogicalResult ProgramWalker::walkWork(rt::WorkOpInterface op, Frame &frame) {
-  auto [cached, isNew] = accesses.try_emplace(op);
-  if (isNew)
-    cached->second = op.getAccesses();
+LogicalResult ProgramWalker::walkWork(const Instruction &op, Frame &frame) {
   SmallVector<Touch> touches;
-  for (const rt::Access &access : cached->second) {
-    Place place = frame.places.lookup(access.buffer);
+  for (const Instruction::Access &access : op.accesses) {
+    const Place &place = frame.places[access.buffer];
     touches.push_back({place.instance, place.address, access.span, access.run,
                        access.period, access.reads, access.writes});
   }
-  return visitor->work(op, touches);
+  return visitor->work(cast<rt::WorkOpInterface>(op.op), touches);
 }
 
-LogicalResult ProgramWalker::evaluate(Operation &op, Frame &frame) {
-  Builder builder(&op);
+LogicalResult ProgramWalker::fold(const Instruction &op, Frame &frame) {
+  Builder builder(op.op);
   SmallVector<Attribute> operands;
   Axes ofAxes = 0;
-  for (Value operand : op.getOperands()) {
-    Number number = frame.numbers.lookup(operand);
+  for (auto [cell, operand] : llvm::zip(op.operands, op.op->getOperands())) {
+    const Number &number = frame.numbers[cell];
     ofAxes |= number.axes;
     operands.push_back(builder.getIntegerAttr(operand.getType(), number.value));
   }
   SmallVector<OpFoldResult> results;
-  if (failed(op.fold(operands, results)) || results.size() != 1)
-    return op.emitOpError() << "cannot be computed from numbers, so what it "
-                               "addresses cannot be checked";
+  if (failed(op.op->fold(operands, results)) || results.size() != 1)
+    return op.op->emitOpError() << "cannot be computed from numbers, so what "
+                                   "it addresses cannot be checked";
   if (auto attribute = dyn_cast<Attribute>(results[0])) {
     if (auto number = dyn_cast<IntegerAttr>(attribute)) {
-      frame.numbers[op.getResult(0)] = {number.getInt(), ofAxes};
+      frame.numbers[op.result] = {number.getInt(), ofAxes};
       return success();
     }
   } else {
-    frame.numbers[op.getResult(0)] =
-        frame.numbers.lookup(cast<Value>(results[0]));
+    for (auto [cell, operand] : llvm::zip(op.operands, op.op->getOperands()))
+      if (operand == cast<Value>(results[0]))
+        frame.numbers[op.result] = frame.numbers[cell];
     return success();
   }
-  return op.emitOpError() << "does not make an integer";
+  return op.op->emitOpError() << "does not make an integer";
 }
 
 } // namespace heddle::lowering

@@ -8,13 +8,9 @@
 #ifndef HEDDLE_PASSES_LOWERING_WALKPROGRAM_H
 #define HEDDLE_PASSES_LOWERING_WALKPROGRAM_H
 
-#include "dialects/Rt/Rt.h"
+#include "passes/Lowering/WalkCode.h"
 
-#include "llvm/ADT/DenseMap.h"
 #include "llvm/ADT/STLFunctionalExtras.h"
-
-#include <optional>
-#include <string>
 
 namespace heddle::lowering {
 
@@ -103,26 +99,29 @@ private:
     llvm::ArrayRef<int64_t> values;
     Axes axes = 0;
   };
+  /// What the cells of a function hold.
   struct Frame {
-    llvm::DenseMap<mlir::Value, Place> places;
-    llvm::DenseMap<mlir::Value, Number> numbers;
+    std::vector<Number> numbers;
+    std::vector<Place> places;
   };
 
-  mlir::LogicalResult walkBlock(mlir::Block &block, Frame &frame);
-  mlir::LogicalResult walkOp(mlir::Operation &op, Frame &frame);
-  template <class Op>
-  std::string eventOf(Op op, Frame &frame);
-  mlir::LogicalResult walkFor(rt::ForOp op, Frame &frame);
-  mlir::LogicalResult walkSwitch(rt::SwitchOp op, Frame &frame);
-  mlir::LogicalResult walkLookup(rt::LookupOp op, Frame &frame);
-  void walkBuffer(rt::BufferOp op, Frame &frame);
-  mlir::LogicalResult walkCall(rt::CallOp op, Frame &frame);
-  mlir::LogicalResult walkWork(rt::WorkOpInterface op, Frame &frame);
-  mlir::LogicalResult evaluate(mlir::Operation &op, Frame &frame);
-  int64_t sum(mlir::OperandRange indices, llvm::ArrayRef<int64_t> strides,
+  const WalkCode &codeOf(rt::FuncOp function);
+  mlir::LogicalResult walkBody(const Instruction::Body &body, Frame &frame);
+  mlir::LogicalResult walkOp(const Instruction &op, Frame &frame);
+  std::string eventOf(const Instruction &op, Frame &frame);
+  mlir::LogicalResult walkFor(const Instruction &op, Frame &frame);
+  mlir::LogicalResult walkSwitch(const Instruction &op, Frame &frame);
+  mlir::LogicalResult walkLookup(const Instruction &op, Frame &frame);
+  void walkBuffer(const Instruction &op, Frame &frame);
+  void walkView(const Instruction &op, Frame &frame);
+  void walkRankIndex(const Instruction &op, Frame &frame);
+  mlir::LogicalResult walkCall(const Instruction &op, Frame &frame);
+  mlir::LogicalResult walkWork(const Instruction &op, Frame &frame);
+  mlir::LogicalResult fold(const Instruction &op, Frame &frame);
+  int64_t sum(const Instruction &op, llvm::ArrayRef<int64_t> strides,
               Frame &frame);
   /// A number that decides what is done: ranks differ by it.
-  int64_t use(mlir::Value value, Frame &frame);
+  int64_t use(Cell cell, Frame &frame);
   Axes bitOf(llvm::StringRef axis);
 
   rt::ProgramOp program;
@@ -131,9 +130,7 @@ private:
   int64_t rank = 0, stage = 0;
   Axes axes = 0,     ///< on which what was walked so far depended
       stageAxes = 0; ///< of by_stage, where addresses are read
-  llvm::DenseMap<mlir::Operation *, llvm::SmallVector<rt::Access>>
-      accesses; ///< per op, once
-  llvm::DenseMap<mlir::Attribute, rt::FuncOp> functions;
+  llvm::DenseMap<mlir::Operation *, std::unique_ptr<WalkCode>> codes;
   llvm::DenseMap<mlir::Attribute, Row> rows; ///< of this rank
 };
 

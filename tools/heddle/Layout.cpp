@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -80,30 +81,39 @@ static std::vector<std::string> replicaAxes(const Mesh &mesh,
   return axes;
 }
 
-/// Of the ranks whose stage holds instance `i`.
-static json ranksOf(const Mesh &mesh, const runtime::State &state, int64_t i) {
+/// Of ranks whose stage holds an instance: each, or the first of each stage.
+static json ranksOf(const Mesh &mesh, const runtime::State &state,
+                    const std::vector<bool> &holds) {
   const runtime::Layout &layout = state.layout;
   const bool all = mesh.tables.ranks() <= tool::kListedRanks;
-  std::vector<std::string> replicas = replicaAxes(mesh, layout);
   json ranks = json::array();
+  std::vector<bool> listed(holds.size());
   for (int64_t rank = 0; rank < mesh.tables.ranks(); ++rank) {
-    bool first =
-        std::all_of(replicas.begin(), replicas.end(), [&](const auto &axis) {
-          return mesh.coordinate(rank, axis) == 0;
-        });
-    const std::vector<int64_t> held =
-        mesh.tables.instancesAt(state, mesh.tables.stageOf(rank));
-    if ((!all && !first) ||
-        std::find(held.begin(), held.end(), i) == held.end())
+    const auto stage = size_t(mesh.tables.stageOf(rank));
+    if (!holds[stage] || (!all && listed[stage]))
       continue;
+    listed[stage] = true;
     json entry = {{"rank", rank},
                   {"extents", extentsOf(mesh, layout, rank)},
                   {"run", runOf(mesh, layout, rank)}};
-    if (!all)
-      entry["replicated_over"] = replicas;
+    if (!all) {
+      entry["cut"] = {{"dimensions", layout.dims}, {"row", layout.runs}};
+      entry["replicated_over"] = replicaAxes(mesh, layout);
+    }
     ranks.push_back(std::move(entry));
   }
   return ranks;
+}
+
+/// By stage: whether it holds instance `i`.
+static std::vector<bool> holdersOf(const runtime::Tables &tables,
+                                   const runtime::State &state, int64_t i) {
+  std::vector<bool> holds;
+  for (int64_t stage = 0; stage < tables.numStages(); ++stage) {
+    const std::vector<int64_t> held = tables.instancesAt(state, stage);
+    holds.push_back(std::find(held.begin(), held.end(), i) != held.end());
+  }
+  return holds;
 }
 
 std::string tool::layoutText(const runtime::Tables &tables) {
@@ -123,11 +133,12 @@ std::string tool::layoutText(const runtime::Tables &tables) {
                  {"dtype", state.dtype == HEDDLE_RT_F32    ? "fp32"
                            : state.dtype == HEDDLE_RT_BF16 ? "bf16"
                                                            : "other"}};
-    std::string tail;
+    std::map<std::vector<bool>, std::string> tails;
     for (int64_t i = 0; i < state.layers; ++i) {
-      // Without stages the same for every layer.
-      if (i == 0 || !tables.stages.axis.empty()) {
-        rest["ranks"] = ranksOf(mesh, state, i);
+      std::vector<bool> holds = holdersOf(tables, state, i);
+      std::string &tail = tails[holds];
+      if (tail.empty()) {
+        rest["ranks"] = ranksOf(mesh, state, holds);
         tail = rest.dump().substr(1);
       }
       text += fmt::format("{}{{\"name\": {}, {}", separator,

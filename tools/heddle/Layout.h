@@ -10,9 +10,10 @@
 namespace heddle::tool {
 
 /// The text of layout.json: what of each parameter and optimizer state is on
-/// which rank. Up to `kListedRanks` ranks each rank is listed; in a larger mesh
-/// ranks that hold the same are listed once, by the first of them, and
-/// "replicated_over" names the axes along which the others are.
+/// which rank. Up to `kListedRanks` ranks each rank is listed. In a larger mesh
+/// the first rank of each stage stands for all: "cut" names the axes over which
+/// each dimension, and a row of elements, is cut into equal parts in rank
+/// order, and "replicated_over" those along which ranks hold the same.
 std::string layoutText(const runtime::Tables &tables);
 
 inline constexpr int64_t kListedRanks = 64;
