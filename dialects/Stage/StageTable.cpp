@@ -74,11 +74,17 @@ int64_t StageTable::firstOf(int64_t place, int64_t chunk) const {
   return first;
 }
 
+int64_t StageTable::mostOfChunk(int64_t place) const {
+  int64_t most = 0;
+  for (int64_t chunk = 0; chunk < chunks(); ++chunk)
+    most = std::max(most, countOf(place, chunk));
+  return most;
+}
+
 int64_t StageTable::mostOfChunk() const {
   int64_t most = 0;
   for (int64_t place = 0; place < places(); ++place)
-    for (int64_t chunk = 0; chunk < chunks(); ++chunk)
-      most = std::max(most, countOf(place, chunk));
+    most = std::max(most, mostOfChunk(place));
   return most;
 }
 

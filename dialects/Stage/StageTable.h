@@ -31,6 +31,7 @@ public:
   /// Of the model.
   int64_t layers() const;
   int64_t heldBy(int64_t place) const { return firstOf(place, chunks()); }
+  int64_t mostOfChunk(int64_t place) const;
   int64_t mostOfChunk() const;
   int64_t mostOfPlace() const;
   /// Position of a chunk's first layer among those of its place.

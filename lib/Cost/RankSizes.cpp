@@ -365,11 +365,13 @@ Result<RankSizes> Reader::read() {
   if (Result<void> done = readValues(); !done)
     return done.error();
   setSizes();
+  const RankStages &cut = sizes.stages;
+  const std::int64_t longest = cut.areCut ? cut.mostOfChunk : sizes.layers;
   if (plan.overlapMemoryBytes) // as far as the memory goes
     for (bool ofBackward : {false, true})
-      sizes.storage.prefetch[ofBackward] = std::min(
-          {plan.zero.prefetch, std::max<std::int64_t>(sizes.layers - 1, 0),
-           *plan.overlapMemoryBytes / sizes.unitBytes(ofBackward)});
+      sizes.storage.prefetch[ofBackward] =
+          std::min({plan.zero.prefetch, std::max<std::int64_t>(longest - 1, 0),
+                    *plan.overlapMemoryBytes / sizes.unitBytes(ofBackward)});
   if (Result<void> done = checkForm(); !done)
     return done.error();
   keepPlace();

@@ -217,7 +217,15 @@ void Finder::ofSums() {
   addUnit(of(Segment::Block), sizes.layers, storage.overlaps);
   if (storage.overlaps) {
     addUnit(of(Segment::Head), 1, true);
-    addUnit(of(Segment::Embedding), 1, false);
+    std::vector<const RankParameter *> embedding = of(Segment::Embedding);
+    // The other end of the chain has a part of the table's gradient.
+    if (sizes.stages.areCut && sizes.isTied)
+      if (const RankParameter *table =
+              sizes.find(Segment::Embedding, "embed")) {
+        std::erase(embedding, table);
+        addUnit({table}, 1, false);
+      }
+    addUnit(embedding, 1, false);
   } else if (sizes.stages.areCut) { // done where they are, each for itself
     for (const RankParameter *parameter : of(std::nullopt))
       addUnit({parameter}, 1, false);
@@ -230,8 +238,14 @@ std::vector<Bucket> detail::gradientBuckets(const RankSizes &sizes) {
   return Finder(sizes).run();
 }
 
+bool detail::isSummedOverEnds(const RankSizes &sizes, const Bucket &bucket) {
+  return bucket.ofSums && sizes.stages.areCut && sizes.isTied &&
+         bucket.members.front().parameter->family.argument == "embed";
+}
+
 bool detail::isReducedAsRange(const RankSizes &sizes, const Bucket &bucket) {
   return bucket.ofSums && !sizes.formats.castsToReduce() &&
+         !isSummedOverEnds(sizes, bucket) &&
          bucket.members.front().steps.front().kind == CollectiveKind::AllReduce;
 }
 

@@ -43,6 +43,10 @@ struct Bucket {
   bool isHidden = false; ///< backward of something else runs meanwhile
 };
 
+/// Whether these are the sums of a table that both ends of a chain share: no
+/// bucket of the program, as the other end has a part of them.
+bool isSummedOverEnds(const RankSizes &sizes, const Bucket &bucket);
+
 /// Whether the sums of a bucket, which lie side by side, are added in place as
 /// one range of memory, first of all.
 bool isReducedAsRange(const RankSizes &sizes, const Bucket &bucket);

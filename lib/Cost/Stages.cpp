@@ -78,6 +78,8 @@ void Finder::findSets() {
 }
 
 RankStages Finder::find() {
+  for (const PlanRange &range : layers[place])
+    stages.chunkLayers.push_back(detail::numberOf(range));
   findSides();
   if (!stages.areCut)
     return stages;

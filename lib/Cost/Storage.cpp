@@ -3,6 +3,7 @@
 #include "Frames.h"
 
 #include <algorithm>
+#include <set>
 
 using namespace heddle;
 using namespace heddle::detail;
@@ -94,10 +95,17 @@ std::int64_t Storage::gathered(Segment segment, bool ofBackward) const {
       continue;
     if (ofBackward && !parameter.isReadByBackward())
       continue;
-    const std::int64_t slots =
-        segment == Segment::Block ? storage.prefetch[ofBackward] + 1 : 1;
-    bytes +=
-        stackBytes(sizes.rowElements(parameter) * sizes.formats.compute, slots);
+    const std::int64_t row =
+        sizes.rowElements(parameter) * sizes.formats.compute;
+    const std::int64_t ahead = storage.prefetch[ofBackward];
+    if (segment != Segment::Block || ahead == 0)
+      bytes += row;
+    else // a place of short chunks has no more than they need
+      bytes += entryBytes(
+          sizes, row,
+          std::min(ahead + 1,
+                   *std::max_element(sizes.stages.chunkLayers.begin(),
+                                     sizes.stages.chunkLayers.end())));
   }
   return bytes;
 }
@@ -138,6 +146,8 @@ std::int64_t Storage::onTheirWay() const {
   std::int64_t most = 0;
   for (const std::vector<Bucket> *buckets : {&ofSums, &ofMicroBatches})
     for (const Bucket &bucket : *buckets) {
+      if (isSummedOverEnds(sizes, bucket))
+        continue; // each cast has a place of its own
       std::int64_t bytes = 0;
       for (const Reduction &member : bucket.members)
         bytes = alignBytes(bytes) +
@@ -147,13 +157,26 @@ std::int64_t Storage::onTheirWay() const {
   return most;
 }
 
+bool Storage::isInSlotsOfSeveral() const {
+  std::set<Segment> segments;
+  for (const Bucket &bucket : ofMicroBatches)
+    segments.insert(bucket.segment);
+  if (storage.overlaps)
+    for (const Bucket &bucket : ofSums)
+      if (!isSummedOverEnds(sizes, bucket))
+        segments.insert(bucket.members.front().parameter->family.segment);
+  return sizes.stages.areCut && segments.size() > 1;
+}
+
 std::int64_t Storage::onTheirWay(Segment segment) const {
   const bool inEachMicroBatch = !ofMicroBatches.empty();
   // One range of memory for all buckets: it is live between the first use and
   // the last, where these are in one iteration of the loop over micro-batches.
+  // Which slot is the first or last to use it is not known.
   const bool around =
-      inEachMicroBatch &&
-      (peelsLastMicroBatch(sizes) || (!storage.overlaps && !ofSums.empty()));
+      isInSlotsOfSeveral() ||
+      (inEachMicroBatch &&
+       (peelsLastMicroBatch(sizes) || (!storage.overlaps && !ofSums.empty())));
   const bool behindHead = inEachMicroBatch || storage.overlaps;
   return segment == Segment::Head ? (around ? onTheirWay() : 0)
                                   : (behindHead ? onTheirWay() : 0);

@@ -33,6 +33,8 @@ public:
 private:
   std::int64_t copies(Segment segment) const;
   std::int64_t onTheirWay() const;
+  /// Whether slots reduce gradients of several segments.
+  bool isInSlotsOfSeveral() const;
 
   const RankSizes &sizes;
   const RankStorage &storage;

@@ -189,7 +189,7 @@ void List::gradients() {
     add("gradient of the tied table, to its other place", places, 1,
         sizes.storage.shards.empty() ? table.elements()
                                      : sizes.runElements(table),
-        sizes.formats.gradients, CollectiveKind::Send);
+        sizes.formats.reduce, CollectiveKind::Send);
   }
 }
 
@@ -198,7 +198,8 @@ void List::gradients(const detail::Bucket &bucket) {
   const std::string cause = causeOf(bucket);
   // Sums that lie side by side are reduced in place as one range.
   bool isRange = bucket.ofSums && messages == Messages::Buckets &&
-                 !sizes.formats.castsToReduce();
+                 !sizes.formats.castsToReduce() &&
+                 !detail::isSummedOverEnds(sizes, bucket);
   const std::int64_t size = sizes.formats.reduce;
   const std::size_t before = list.size();
   for (std::size_t i = 0; i < bucket.members.front().steps.size(); ++i) {
@@ -251,10 +252,12 @@ void List::parameters() {
         sizes.formats.compute, CollectiveKind::AllGather);
     if (!isRead || !isBlock)
       continue;
-    for (bool ofBackward : {false, true}) // but for the first layers
+    for (bool ofBackward : {false, true}) // but for a chunk's first layers
       if (const std::int64_t depth = storage.prefetch[ofBackward];
           depth > 0 && (!ofBackward || parameter.isReadByBackward()))
-        list.back().hiddenCalls += sizes.microBatches * (sizes.layers - depth);
+        for (const std::int64_t layers : sizes.stages.chunkLayers)
+          list.back().hiddenCalls +=
+              sizes.microBatches * std::max<std::int64_t>(layers - depth, 0);
   }
 }
 

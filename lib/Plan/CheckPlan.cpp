@@ -233,10 +233,6 @@ Result<void> PlanChecker::checkPrecision() {
     return notSupported(
         fmt::format("precision recipe \"{}\"", precision.recipe),
         "set precision.recipe to \"bf16\" or \"fp32\"");
-  if (isBf16 && plan.stages.schedule != PlanScheduleKind::None)
-    return notSupported("precision recipe \"bf16\" with a schedule of stages",
-                        "set precision.recipe to \"fp32\", or "
-                        "stages.schedule to {\"kind\": \"none\"}");
   const std::string master = isBf16 ? "fp32" : "none";
   if (precision.compute != precision.recipe)
     return notSupported(fmt::format("precision.compute \"{}\" in recipe \"{}\"",

@@ -18,16 +18,11 @@ Error refuse(fmt::format_string<Arguments...> text, Arguments &&...arguments) {
 }
 
 /// What is planned, but not executed yet.
-Result<void> checkSupported(const Plan &plan, const ScheduleTable &table) {
+Result<void> checkSupported(const ScheduleTable &table) {
   if (table.placement.numPaths() > 1)
     return refuse(".schedule: a second copy of the model ({} paths) is not "
                   "supported yet; choose dualpipe_v, which has one",
                   table.placement.numPaths());
-  if (plan.zero.stage == 3 && plan.zero.shardGroup > 1 &&
-      plan.zero.prefetch > 0)
-    return refuse(": zero.prefetch {} is not supported with stages yet; set it "
-                  "to 0",
-                  plan.zero.prefetch);
   return {};
 }
 
@@ -119,7 +114,7 @@ Result<std::vector<PlanWarning>> checkStages(const Plan &plan) {
   if (plan.stages.schedule == PlanScheduleKind::None)
     return std::vector<PlanWarning>();
   const Placement &placement = table->placement;
-  if (Result<void> done = checkSupported(plan, *table); !done)
+  if (Result<void> done = checkSupported(*table); !done)
     return done.error();
   if (Result<void> done = checkOrder(plan, placement); !done)
     return done.error();

@@ -113,26 +113,13 @@ LogicalResult StepLowering::lowerLoop(LoopOp loop) {
   const Loop plan = loops.lookup(loop);
   for (auto [family, init] : llvm::zip(plan.carried, loop.getInits()))
     moveTo(loop.getLoc(), lowering.placeOf(init), entry(family, Value()));
-  Prefetch prefetch = planPrefetch(loop);
-  int64_t rest = loop.getCount() - prefetch.depth;
-  for (int64_t k = 0; k < prefetch.depth; ++k) {
-    int64_t turn = loop.getReversed() ? loop.getCount() - 1 - k : k;
-    Value index = arith::ConstantIndexOp::create(builder(), loop.getLoc(),
-                                                 loop.getFirst() + turn);
-    if (failed(gatherFor(prefetch, index)))
-      return failure();
-  }
-  LogicalResult first = success();
-  auto lowerFirst = [&] {
-    first = lowerIterations(loop, plan, 0, rest, prefetch, true);
-  };
+  LogicalResult done = success();
+  auto lowerAll = [&] { done = lowerTurns(loop, plan); };
   if (loop.getLimit()) // may be 0
-    mayRun(lowerFirst);
+    mayRun(lowerAll);
   else
-    lowerFirst();
-  if (failed(first) || (prefetch.depth &&
-                        failed(lowerIterations(loop, plan, rest, prefetch.depth,
-                                               prefetch, false))))
+    lowerAll();
+  if (failed(done))
     return failure();
   for (auto [i, result] : llvm::enumerate(loop.getCarriedResults()))
     lowering.bind(result, plan.saved[i] ? lastEntry(loop, plan.carried[i])
@@ -148,31 +135,52 @@ Value StepLowering::lastEntry(LoopOp loop, const Family &family) {
   return entry(family, Value(), loop.getCount());
 }
 
+LogicalResult StepLowering::lowerTurns(LoopOp loop, const Loop &plan) {
+  Prefetch prefetch = planPrefetch(loop);
+  auto number = [&](int64_t turn) -> OpFoldResult {
+    return builder().getI64IntegerAttr(loop.getFirst() + turn);
+  };
+  OpFoldResult begin = number(0), end = number(loop.getCount());
+  if (loop.getLimit())
+    end = indices.lookup(loop.getLimit());
+  if (!prefetch.depth)
+    return lowerIterations(loop, plan, {begin, end}, prefetch, false);
+  // Ahead of all others are so many, `rest` are behind them.
+  OpFoldResult ahead = number(prefetch.depth),
+               rest = number(loop.getCount() - prefetch.depth);
+  if (Value chunk = prefetch.chunk) {
+    numbers->addAhead(prefetch.event, prefetch.depth);
+    ahead = this->number(prefetch.event + "_ahead", indices.lookup(chunk));
+    rest = this->number(prefetch.event + "_rest", indices.lookup(chunk));
+  }
+  bool reversed = loop.getReversed();
+  gatherFirst(loop, prefetch,
+              reversed ? Turns{rest, end} : Turns{begin, ahead});
+  if (failed(lowerIterations(loop, plan,
+                             reversed ? Turns{ahead, end} : Turns{begin, rest},
+                             prefetch, true)))
+    return failure();
+  return lowerIterations(loop, plan,
+                         reversed ? Turns{begin, ahead} : Turns{rest, end},
+                         prefetch, false);
+}
+
 LogicalResult StepLowering::lowerIterations(LoopOp loop, const Loop &plan,
-                                            int64_t begin, int64_t count,
+                                            Turns turns,
                                             const Prefetch &prefetch,
                                             bool gathersNext) {
   YieldOp yield = loop.getYield();
   Block &body = loop.getBody().front();
-  int64_t lower =
-      loop.getFirst() +
-      (loop.getReversed() ? loop.getCount() - begin - count : begin);
-  OpFoldResult upper = builder().getI64IntegerAttr(lower + count);
-  if (loop.getLimit())
-    upper = indices.lookup(loop.getLimit());
-  auto made =
-      rt::ForOp::create(builder(), loop.getLoc(), loop.getOver(),
-                        OpFoldResult(builder().getI64IntegerAttr(lower)), upper,
-                        loop.getReversed());
+  auto made = rt::ForOp::create(builder(), loop.getLoc(), loop.getOver(),
+                                turns.begin, turns.end, loop.getReversed());
   OpBuilder::InsertionGuard guard(builder());
   builder().setInsertionPointToStart(&made.getBody().front());
   Value index = made.getInductionVariable();
   indices[loop.getIndex()] = index;
   lowering.forget(body);
   bindBody(loop, plan, index);
-  if (prefetch.depth &&
-      failed(beginIteration(loop, prefetch, index, gathersNext)))
-    return failure();
+  if (prefetch.depth)
+    beginIteration(loop, prefetch, index, gathersNext);
   computeAhead = true; // from the second iteration on
   if (failed(lowerBlock(body)))
     return failure();
@@ -198,8 +206,11 @@ static LoadOp gatheredState(dist::AllGatherOp gather, LoopOp loop) {
   bool isWhole = gather->hasOneUse() &&
                  isa<dist::FromRowOp>(*gather->user_begin()) &&
                  !isa<StoreOp>(*(*gather->user_begin())->user_begin());
-  return load && isWhole && load.getIndex() == loop.getIndex() ? load
-                                                               : LoadOp();
+  if (!load || !isWhole || !load.getIndex())
+    return LoadOp();
+  auto layer = load.getIndex().getDefiningOp<stage::LayerOp>();
+  Value index = layer ? layer.getIndex() : load.getIndex();
+  return index == loop.getIndex() ? load : LoadOp();
 }
 
 StepLowering::Prefetch StepLowering::planPrefetch(LoopOp loop) {
@@ -209,8 +220,14 @@ StepLowering::Prefetch StepLowering::planPrefetch(LoopOp loop) {
   auto depth = overlap ? overlap.getAs<IntegerAttr>("prefetch") : IntegerAttr();
   int64_t wanted =
       std::min<int64_t>(depth ? depth.getInt() : 0, loop.getCount() - 1);
-  if (wanted < 1 || loop.getLimit())
+  if (wanted < 1)
     return prefetch;
+  if (loop.getLimit()) {
+    auto layers = loop.getLimit().getDefiningOp<stage::LayersOp>();
+    prefetch.chunk = layers ? layers.getChunk() : Value();
+    if (!prefetch.chunk) // around the slots, where no call reads parameters
+      return prefetch;
+  }
   for (auto gather : loop.getBody().getOps<dist::AllGatherOp>()) {
     LoadOp load = gatheredState(gather, loop);
     if (!load)
@@ -232,6 +249,12 @@ StepLowering::Prefetch StepLowering::planPrefetch(LoopOp loop) {
   prefetch.depth = std::min(wanted, memory ? memory.getInt() / unit : 0);
   if (prefetch.depth < 1)
     return Prefetch();
+  if (prefetch.chunk) // places of short chunks need fewer rows
+    for (Family &rows : prefetch.slots)
+      for (int64_t place = 0; place < stages->places(); ++place)
+        rows.bytesByStage.push_back(
+            rows.stride *
+            std::min(prefetch.depth + 1, stages->mostOfChunk(place)));
   prefetch.event = lowering.uniqueName("gathered");
   for (int64_t slot = 0; slot <= prefetch.depth; ++slot)
     program.events.insert(
@@ -245,17 +268,34 @@ Value StepLowering::slotOf(const Prefetch &prefetch, Value index) {
   return arith::RemSIOp::create(builder(), named("slot"), index, count);
 }
 
-LogicalResult StepLowering::gatherFor(const Prefetch &prefetch, Value index) {
-  Value slot = slotOf(prefetch, index);
-  // What computed with these rows before has to be done with them.
+/// What computed with the rows before has to be done with them.
+void StepLowering::freeSlots() {
   if (computeAhead)
     order("slot_free", kCompute, kComm);
   computeAhead = false;
+}
+
+void StepLowering::gatherFirst(LoopOp loop, const Prefetch &prefetch,
+                               Turns turns) {
+  freeSlots();
+  // Named apart: their number may be equal to another's by chance.
+  auto made = rt::ForOp::create(builder(), loop.getLoc(),
+                                ("first_" + loop.getOver()).str(), turns.begin,
+                                turns.end, loop.getReversed());
+  OpBuilder::InsertionGuard guard(builder());
+  builder().setInsertionPointToStart(&made.getBody().front());
+  gatherFor(prefetch, made.getInductionVariable());
+}
+
+void StepLowering::gatherFor(const Prefetch &prefetch, Value index) {
+  Value slot = slotOf(prefetch, index), layer = index;
+  if (prefetch.chunk)
+    layer = sum(number("chunk_begins", indices.lookup(prefetch.chunk)), index);
   SmallVector<std::pair<Value, Value>> places;
   for (auto [number, gather] : llvm::enumerate(prefetch.gathers)) {
     dist::AllGatherOp op = gather;
     auto load = op.getInput().getDefiningOp<LoadOp>();
-    places.emplace_back(states.place(load.getState(), index),
+    places.emplace_back(states.place(load.getState(), layer),
                         entry(prefetch.slots[number], slot));
   }
   auto group = rt::GroupOp::create(builder(), prefetch.gathers[0]->getLoc());
@@ -270,12 +310,10 @@ LogicalResult StepLowering::gatherFor(const Prefetch &prefetch, Value index) {
                        builder().getStringAttr(prefetch.event), slot,
                        builder().getI64IntegerAttr(prefetch.depth + 1),
                        builder().getStringAttr(kComm));
-  return success();
 }
 
-LogicalResult StepLowering::beginIteration(LoopOp loop,
-                                           const Prefetch &prefetch,
-                                           Value index, bool gathersNext) {
+void StepLowering::beginIteration(LoopOp loop, const Prefetch &prefetch,
+                                  Value index, bool gathersNext) {
   Location location = loop.getLoc();
   Value slot = slotOf(prefetch, index);
   rt::WaitOp::create(builder(), builder().getUnknownLoc(),
@@ -287,15 +325,16 @@ LogicalResult StepLowering::beginIteration(LoopOp loop,
                   states.rowEntry(family, slot));
   ahead.insert(prefetch.gathers.begin(), prefetch.gathers.end());
   if (!gathersNext)
-    return success();
+    return;
   computeAhead = true; // the iteration before
+  freeSlots();
   Value depth =
       arith::ConstantIndexOp::create(builder(), location, prefetch.depth);
   Value next =
       loop.getReversed()
           ? Value(arith::SubIOp::create(builder(), named("next"), index, depth))
           : arith::AddIOp::create(builder(), named("next"), index, depth);
-  return gatherFor(prefetch, next);
+  gatherFor(prefetch, next);
 }
 
 void StepLowering::bindBody(LoopOp loop, const Loop &plan, Value index) {

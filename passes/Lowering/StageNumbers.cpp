@@ -200,6 +200,16 @@ void StageNumbers::addChunks() {
   }
 }
 
+void StageNumbers::addAhead(const std::string &name, int64_t depth) {
+  for (int64_t place = 0; place < stages.places(); ++place)
+    for (int64_t chunk = 0; chunk < stages.chunks(); ++chunk) {
+      int64_t layers = stages.countOf(place, chunk),
+              ahead = std::min(depth, layers);
+      row(name + "_ahead", place).push_back(ahead);
+      row(name + "_rest", place).push_back(layers - ahead);
+    }
+}
+
 void StageNumbers::pad() {
   for (auto &[name, rows] : tables) {
     size_t width = 1;

@@ -44,6 +44,11 @@ public:
     return tables.at(name.str());
   }
 
+  /// Makes tables of how many layers of each chunk are gathered before the
+  /// first computes, at most `depth`, and how many are behind these:
+  /// `<name>_ahead`, `<name>_rest`.
+  void addAhead(const std::string &name, int64_t depth);
+
   /// Of `events`.
   static constexpr PackedNumber kIsBatch{"events", "", 1, 2},
       kEventSlot{"events", "slot", 2, int64_t(1) << 30},

@@ -30,6 +30,12 @@ private:
     llvm::SmallVector<Family> slots; ///< of each: depth + 1 rows, used in turn
     int64_t depth = 0;               ///< iterations ahead; 0: none
     std::string event;
+    mlir::Value chunk; ///< whose layers the loop is over; null: all
+  };
+
+  /// Iterations of a loop, begin <= index < end: numbers or values.
+  struct Turns {
+    mlir::OpFoldResult begin, end;
   };
 
   struct Loop {
@@ -153,10 +159,15 @@ private:
 
   llvm::LogicalResult lowerLoop(transformer::LoopOp loop);
 
-  /// Iterations [begin, begin + count) of a loop, in its order.
+  /// All iterations. With prefetch the last ones are apart, which gather
+  /// nothing for later ones; of a chunk that has fewer layers than are gathered
+  /// ahead, these are all.
+  llvm::LogicalResult lowerTurns(transformer::LoopOp loop, const Loop &plan);
+
+  /// Some iterations of a loop, in its order.
   llvm::LogicalResult lowerIterations(transformer::LoopOp loop,
-                                      const Loop &plan, int64_t begin,
-                                      int64_t count, const Prefetch &prefetch,
+                                      const Loop &plan, Turns turns,
+                                      const Prefetch &prefetch,
                                       bool gathersNext);
 
   /// Places of the body's arguments, and of what it yields.
@@ -165,13 +176,18 @@ private:
   Prefetch planPrefetch(transformer::LoopOp loop);
   /// The place among the rows used in turn of what iteration `index` gathers.
   mlir::Value slotOf(const Prefetch &prefetch, mlir::Value index);
+  /// What is gathered from here on may lie where what has been computed so far
+  /// read.
+  void freeSlots();
+  /// Gathers for the first iterations, before the loop.
+  void gatherFirst(transformer::LoopOp loop, const Prefetch &prefetch,
+                   Turns turns);
   /// Queues what iteration `index` needs to be gathered.
-  llvm::LogicalResult gatherFor(const Prefetch &prefetch, mlir::Value index);
+  void gatherFor(const Prefetch &prefetch, mlir::Value index);
   /// Waits for what iteration `index` needs, then lets a later one's be
   /// gathered.
-  llvm::LogicalResult beginIteration(transformer::LoopOp loop,
-                                     const Prefetch &prefetch,
-                                     mlir::Value index, bool gathersNext);
+  void beginIteration(transformer::LoopOp loop, const Prefetch &prefetch,
+                      mlir::Value index, bool gathersNext);
 
   //===--------------------------------------------------------------------===//
   // Stages

@@ -4,6 +4,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "dialects/Stage/Stage.h"
 #include "passes/Precision/Formats.h"
 #include "passes/Precision/Passes.h"
 
@@ -115,7 +116,7 @@ private:
     if (auto reshard = dyn_cast<dist::ReshardOp>(op))
       return dist::getLayout(reshard.getInput()).getPartial() !=
              dist::getLayout(reshard.getResult()).getPartial();
-    return isa<dist::AllReduceOp, dist::ReduceScatterOp>(op);
+    return isa<dist::AllReduceOp, dist::ReduceScatterOp, stage::SumEndsOp>(op);
   }
 
   void verifyReduction(Value value, StringRef name, Operation *access) {
@@ -123,7 +124,7 @@ private:
     if (kind != StateKind::Gradient && kind != StateKind::GradientSum)
       return;
     for (Operation *op = value.getDefiningOp();
-         op && (handsOn(op) || isa<CastOp>(op));
+         op && (handsOn(op) || isa<CastOp, stage::SumEndsOp>(op));
          op = op->getOperand(0).getDefiningOp())
       if (adds(op) && precision::formatOf(op->getOperand(0)) != formats.reduce)
         fail(op) << "reduces a gradient of @" << name << " in "

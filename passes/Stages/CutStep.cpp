@@ -144,15 +144,49 @@ private:
 
   /// A shared parameter's gradient is the sum over both ends.
   void sumEnds(stage::WhereOp where) {
-    for (auto store : where.getBody().front().getOps<StoreOp>()) {
-      StateOp state = parts.stateOf(store.getState());
-      if (state.getKind() != StateKind::Gradient)
-        continue;
-      builder.setInsertionPoint(store);
-      store.getValueMutable().assign(stage::SumEndsOp::create(
-          builder, store.getLoc(), store.getValue().getType(),
-          store.getValue()));
-    }
+    for (auto store : where.getBody().front().getOps<StoreOp>())
+      if (parts.stateOf(store.getState()).getKind() == StateKind::Gradient)
+        sumEnds(store);
+  }
+
+  /// It travels in the format in which gradients are reduced, as it has come
+  /// out of a reduction, before a cast to what is kept.
+  void sumEnds(StoreOp store) {
+    OpOperand *operand = &store.getValueMutable();
+    if (auto behind = operand->get().getDefiningOp<CastOp>())
+      operand = &behind.getInputMutable();
+    Value value = operand->get();
+    auto type = cast<RankedTensorType>(value.getType());
+    auto travels = type.clone(formatOfReductions(type.getElementType()));
+    builder.setInsertionPoint(operand->getOwner());
+    if (travels != type)
+      value = makeCast(value, travels,
+                       "the plan reduces gradients in this format", "_wide");
+    value = stage::SumEndsOp::create(builder, store.getLoc(), travels, value);
+    if (travels != type)
+      value = makeCast(value, type, "the plan keeps gradients in this format",
+                       "_kept");
+    operand->set(value);
+  }
+
+  /// What the plan names for gradients that are added over ranks; `otherwise`
+  /// where it names none, or where both ends are at one place.
+  Type formatOfReductions(Type otherwise) {
+    auto named =
+        step->getParentOfType<ModuleOp>()->getAttrOfType<DictionaryAttr>(
+            kPrecisionName);
+    auto type = named ? named.getAs<TypeAttr>("reduce") : TypeAttr();
+    return type && stages.placeOfEnd(stage::Part::Embedding, 0) !=
+                       stages.placeOfEnd(stage::Part::Head, 0)
+               ? type.getValue()
+               : otherwise;
+  }
+
+  Value makeCast(Value value, Type type, StringRef why, StringRef suffix) {
+    auto location = NameLoc::get(builder.getStringAttr(why), value.getLoc());
+    auto op = CastOp::create(builder, location, type, value);
+    setNames(op, {(getName(value) + suffix).str()});
+    return op.getResult();
   }
 
   /// The loss is where the head is, and each place has the squares of its own

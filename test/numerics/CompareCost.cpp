@@ -21,6 +21,15 @@ void heddle::expectEqual(const std::map<AxisList, AxisTraffic> &formula,
   }
 }
 
+std::int64_t
+heddle::gathersAhead(const std::vector<StepCollective> &collectives) {
+  std::int64_t calls = 0;
+  for (const StepCollective &each : collectives)
+    if (each.isOfStates && each.kind == CollectiveKind::AllGather)
+      calls += each.hiddenCalls;
+  return calls;
+}
+
 void heddle::expectEqual(const LiveMemory &formula,
                          const MemoryReport &report) {
   std::map<std::string, int64_t> counted;

@@ -16,6 +16,9 @@ void expectEqual(const std::map<AxisList, AxisTraffic> &formula,
                  const std::map<AxisList, AxisTraffic> &counted);
 void expectEqual(const LiveMemory &formula, const MemoryReport &report);
 
+/// Calls that gather parameters of later layers while one computes.
+std::int64_t gathersAhead(const std::vector<StepCollective> &collectives);
+
 } // namespace heddle
 
 #endif // HEDDLE_TEST_NUMERICS_COMPARECOST_H

@@ -128,6 +128,7 @@ void checkProgram(const ModelConfig &model, const TrainSettings &train,
     for (const StepCollective &each : stepCollectives(sizes))
       beside += each.isOfStates ? 0 : each.hiddenCalls;
     EXPECT_EQ(beside, counted.gathersBeside);
+    EXPECT_EQ(gathersAhead(stepCollectives(sizes)), counted.gathersAhead);
     expectEqual(liveMemory(model, train, sizes), getMemoryReport(module));
   };
   EXPECT_TRUE(succeeded(compileUpTo(context, CompileInput{model, train, plan},

@@ -169,6 +169,9 @@ private:
       add(gather.getAxes(), gather.getOutput(), times, 1);
       if (gather.getStream() == "gather")
         counted.gathersBeside += static_cast<int64_t>(times);
+      auto loop = gather->getParentOfType<rt::ForOp>();
+      if (gather.getStream() == "comm" && loop && loop.getName() == "layer")
+        counted.gathersAhead += static_cast<int64_t>(times);
     }
   }
 

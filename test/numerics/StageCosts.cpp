@@ -53,6 +53,7 @@ void checkPlaces(const ModelConfig &model, const PlanSizes &sizes,
   train.sequenceLength = length;
   train.globalBatch = sizes.dp * sizes.microBatch * sizes.microBatches;
   train.optimizer.kind = OptimizerKind::AdamW;
+  train.precision = {"fp32", "bf16"};
   const Plan plan = test::planOf(model, sizes, members);
   SCOPED_TRACE(writePlan(plan));
   const std::vector<RankSizes> places = must(placeSizes(model, train, plan));
@@ -67,7 +68,9 @@ void checkPlaces(const ModelConfig &model, const PlanSizes &sizes,
       const FlopCount flops = stepFlops(model, place);
       EXPECT_EQ(flops.products, counted.products);
       EXPECT_EQ(flops.attention, counted.attention);
-      expectEqual(trafficByAxes(stepCollectives(place)), counted.traffic);
+      const std::vector<StepCollective> collectives = stepCollectives(place);
+      expectEqual(trafficByAxes(collectives), counted.traffic);
+      EXPECT_EQ(gathersAhead(collectives), counted.gathersAhead);
       const LiveMemory memory = liveMemory(model, train, place);
       ASSERT_TRUE(memory.isPeakKnown);
       expectEqual(memory, getMemoryReport(module, place.stages.place));
@@ -134,6 +137,60 @@ TEST(CostOfStages, EqualsProgramsThatOverlap) {
                   stagesOf(kUneven, "one_f_one_b") + storage);
       checkPlaces(modelOf(6, isTied), {2, 2, 1, 1, 4},
                   stagesOf(kInterleaved, "interleaved_1f1b") + storage);
+    }
+}
+
+// bf16 with a master: gradients in either format, reduced in either, over data,
+// over copies and over both ends.
+TEST(CostOfStages, EqualsProgramsInOtherFormats) {
+  int number = 0;
+  for (const char *gradients : {"fp32", "bf16"})
+    for (const char *reduce : {"fp32", "bf16"}) {
+      const std::string formats = fmt::format(
+          R"(, "precision": {{"recipe": "bf16", "gradients": "{}",
+               "reduce": "{}"}})",
+          gradients, reduce);
+      const std::string zero = fmt::format(
+          R"(, "zero": {{"stage": {}, "shard_group": 2, "reduce": "{}",
+               "gather": "every_pass"}})",
+          number, number % 2 ? "every_micro_batch" : "last");
+      const std::string overlap =
+          R"(, "buckets": {"gradient_bytes": 2000},
+               "overlap": {"memory_bytes": 100000})";
+      ++number;
+      checkPlaces(modelOf(3, true), {2, 1, 1, 1, 4},
+                  stagesOf(kUneven, "one_f_one_b") + formats);
+      checkPlaces(modelOf(3, true), {2, 2, 2, 1, 4},
+                  stagesOf(kUneven, "one_f_one_b") + formats + zero);
+      checkPlaces(modelOf(3, false), {2, 2, 2, 1, 4},
+                  stagesOf(kUneven, "gpipe") + formats + kCut);
+      checkPlaces(gpt2(6), {2, 4, 1, 1, 4},
+                  stagesOf(kInterleaved, "interleaved_1f1b") + formats + zero +
+                      overlap);
+      checkPlaces(modelOf(6, true, 0.1), {2, 2, 1, 1, 4},
+                  stagesOf(kInterleaved, "interleaved_1f1b") + formats +
+                      overlap);
+    }
+}
+
+// Chunks of two layers and one, of three layers and none; more memory for
+// backward's gathers than for forward's, which read biases too.
+TEST(CostOfStages, EqualsProgramsThatGatherAhead) {
+  for (int64_t depth : {1, 2, 3})
+    for (int64_t memory : {9000, 100000}) {
+      const std::string zero = fmt::format(
+          R"(, "zero": {{"stage": 3, "shard_group": 2, "prefetch": {},
+               "reduce": "every_micro_batch", "gather": "every_pass"}},
+             "overlap": {{"memory_bytes": {}}})",
+          depth, memory);
+      checkPlaces(modelOf(5, depth == 2), {2, 2, 1, 1, 3},
+                  stagesOf(R"([["0"], ["1..4"]])", "one_f_one_b") + zero);
+      checkPlaces(modelOf(6, true), {2, 4, 2, 1, 4},
+                  stagesOf(kInterleaved, "interleaved_1f1b") + zero);
+      checkPlaces(gpt2(5), {2, 2, 1, 1, 4},
+                  stagesOf(R"([["0..2", ""], ["3", "4"]])", "interleaved_1f1b",
+                           R"(, "head": [1, 1])") +
+                      zero + R"(, "precision": "bf16")");
     }
 }
 

@@ -43,7 +43,7 @@ struct Case {
 
 const char *const kZero3 =
     R"(, "overlap": {"memory_bytes": 1000000}, "buckets": {"gradient_bytes": 300},
-       "zero": {"stage": 3, "shard_group": 2, "prefetch": 0, "reduce": "every_micro_batch", "gather": "every_pass"})";
+       "zero": {"stage": 3, "shard_group": 2, "prefetch": 1, "reduce": "every_micro_batch", "gather": "every_pass"})";
 
 const Case kCases[] = {
     {"EqualStages",
@@ -108,6 +108,16 @@ const Case kCases[] = {
      {2, 4, 1, 1, 2},
      R"({"layers": [["0..3"], ["4"]], "embedding": [0, 0], "head": [1, 0], "schedule": "gpipe"})",
      kZero3},
+    {"SharedTableReducedInBf16",
+     kTied,
+     {2, 2, 2, 1, 3},
+     R"({"layers": [["0..1"], ["2..4"]], "embedding": [0, 0], "head": [1, 0], "schedule": "zb_h1"})",
+     R"(, "precision": {"recipe": "bf16", "reduce": "bf16"}, "zero": {"stage": 1})"},
+    {"SharedTableKeptInBf16",
+     kTied,
+     {2, 1, 1, 1, 2},
+     R"({"layers": [["0..3"], ["4"]], "embedding": [0, 0], "head": [1, 0], "schedule": "gpipe"})",
+     R"(, "precision": {"recipe": "bf16", "gradients": "bf16"})"},
     {"Dropout",
      kGpt2,
      {2, 2, 1, 1, 4},
@@ -126,6 +136,7 @@ TEST_P(StagePlan, EqualsOneDeviceAfterEveryPhase) {
   train.sequenceLength = 6;
   train.globalBatch = c.sizes.dp * c.sizes.microBatches;
   train.optimizer.clipNorm = 0.5; // the norm is over all stages
+  train.precision = {"fp32", "bf16"};
   Plan one = test::planOf(model, 1, 1, c.sizes.dp, c.sizes.microBatches);
   Plan plan = test::planOf(
       model, c.sizes, std::string(R"(, "stages": )") + c.stages + c.members);

@@ -103,13 +103,15 @@ def stages(schedule, *layers, head=None, **more):
 # places, several chunks, backward in two parts, rows of a user, states in runs, dropout.
 STAGE_PLANS = [
     ("qwen2", 2, 1, 4, stages("one_f_one_b", "0", "1")), ("gpt2", 1, 2, 1, stages("gpipe", "0..1", "")),
+    ("gpt2", 4, 1, 4, stages("one_f_one_b", "0..1", "", **{**EVERY, "sequence_parallel": False})),
+    ("llama-ragged", 2, 1, 4, stages("zb_h1", "0", "1", **BF16[1], zero={"stage": 1})),
     ("llama", 1, 2, 4, stages("zb_h1", "", "0", "1", "")),
     ("llama-ragged", 1, 2, 4, stages("zb_v", ["0", "1"], ["", ""], head=[0, 1])),
     ("gpt2", 1, 1, 4, stages("interleaved_1f1b", ["0", ""], ["", "1"])),
     ("llama", 2, 2, 4, stages("dualpipe_v", ["", ""], ["0", "1"], head=[0, 1], **SP)),
     ("qwen3", 1, 2, 2, stages({"table": ["F1 F0 D1 B0 W0 O", "F1 B1 F0 W1 D0 O"]}, "0", "1", **GATHERED)),
-    ("gpt2", 4, 1, 4, stages("one_f_one_b", "0", "1", **{**EVERY, "sequence_parallel": False,
-                                                         "zero": {**EVERY["zero"], "prefetch": 0}})),
+    ("qwen2", 2, 2, 4, stages("interleaved_1f1b", ["0", ""], ["", "1"], **SP, **BF16[2])),
+    ("qwen3", 1, 1, 2, stages("one_f_one_b", "0", "1", **BF16[3])),
     ("gpt2-dropout", 2, 1, 4, stages("v_half", ["0", ""], ["1", ""], head=[0, 1])),
     ("llama-ragged-dropout", 1, 2, 4, stages("zb_h2", "0", "1", **SP))]
 

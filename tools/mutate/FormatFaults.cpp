@@ -2,7 +2,7 @@
 
 #include "tools/mutate/Fault.h"
 
-#include "dialects/Transformer/Transformer.h"
+#include "dialects/Stage/Stage.h"
 
 #include "mlir/IR/Builders.h"
 
@@ -66,7 +66,7 @@ private:
                      back.erase();
                      cast.erase();
                    });
-      if (!isa<dist::DistDialect>(user->getDialect()) ||
+      if (!isa<dist::DistDialect, stage::StageDialect>(user->getDialect()) ||
           user->getNumResults() != 1)
         return;
       between.push_back(user->getResult(0));

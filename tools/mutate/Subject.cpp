@@ -32,7 +32,7 @@ struct Description {
 // gathered ahead by one layer and by two, gradients reduced in buckets while
 // backward runs; dropout; stages with one chunk and two, in a chain and forth
 // and back, of different numbers of layers, with a table that both ends share;
-// bf16 with a master, reduced in fp32 and in bf16.
+// bf16 with a master, reduced in fp32 and in bf16, with stages too.
 constexpr const char *kThreeLayers = R"({"model_type": "llama",
       "hidden_size": 12, "intermediate_size": 20, "num_hidden_layers": 3,
       "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 4,
@@ -150,6 +150,23 @@ constexpr Description kSubjects[] = {
       "embedding": [0, 0], "head": [0, 1], "schedule": {"kind": "zb_v"}})",
      {},
      3},
+    {"qwen2 bf16 stages pp 2 dp 2, weight gradients apart, zero 3, a layer "
+     "ahead",
+     2,
+     1,
+     2,
+     R"({"model_type": "qwen2",
+      "hidden_size": 14, "intermediate_size": 21, "num_hidden_layers": 4,
+      "num_attention_heads": 7, "num_key_value_heads": 1, "vocab_size": 41,
+      "hidden_act": "silu", "max_position_embeddings": 64,
+      "rms_norm_eps": 1e-6, "tie_word_embeddings": true})",
+     R"(, "precision": {"recipe": "bf16", "reduce": "bf16"},
+      "zero": {"stage": 3, "gather": "every_pass", "prefetch": 1},
+      "overlap": {"memory_bytes": 1048576},
+      "stages": {"layers": [["0..2"], ["3"]], "embedding": [0, 0],
+      "head": [1, 0], "schedule": {"kind": "zb_h1"}})",
+     {},
+     2},
     {"llama bf16 zero 1 dp 2 tp 2, sequences cut, reduced in fp32", 2, 2, 2,
      kThreeLayers,
      R"(, "sequence_parallel": true, "zero": {"stage": 1},

@@ -42,7 +42,8 @@ struct RankStorage {
   bool reducesEveryMicroBatch = false;
   PlanGather gather = PlanGather::EveryPass;
   bool overlaps = false; ///< buckets, with backward of earlier layers
-  /// Layers that forward and backward gather ahead.
+  /// Layers that forward and backward gather ahead, where a chunk has as many
+  /// and one more.
   std::int64_t prefetch[2] = {0, 0};
   PlanBuckets buckets;
 
@@ -63,8 +64,9 @@ struct RankStages {
     std::int64_t chunks = 0, elsewhere = 0;
   };
   Side next, previous;
-  std::int64_t mostOfChunk = 0; ///< layers, of any chunk of any place
-  std::int64_t mostOfPlace = 0; ///< the same of a place
+  std::vector<std::int64_t> chunkLayers; ///< of each chunk of the place
+  std::int64_t mostOfChunk = 0;          ///< layers, of any chunk of any place
+  std::int64_t mostOfPlace = 0;          ///< the same of a place
   /// Whether W slots run apart from B.
   bool splitsBackward = false;
   /// Most micro-batches in flight at once, over all chunks: saved sets. A chunk

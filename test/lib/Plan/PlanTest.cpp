@@ -456,6 +456,9 @@ TEST(PlanCheck, Bf16HasAMasterAndIsAllowedByTheSettings) {
     return result ? "" : result.message();
   };
   EXPECT_EQ(with(R"("bf16")", {"bf16"}), "");
+  const char *stages = R"(, "stages": {"layers": [["0..5"]],
+                                       "schedule": "gpipe"})";
+  EXPECT_EQ(with(R"("bf16")" + std::string(stages), {"bf16"}), "");
   EXPECT_EQ(with(R"({"recipe": "bf16", "gradients": "bf16",
                      "reduce": "bf16"})",
                  {"fp32", "bf16"}),

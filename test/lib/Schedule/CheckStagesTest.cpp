@@ -108,13 +108,6 @@ TEST(CheckStages, WhatIsNotExecutedYetIsNamed) {
                              {{0, 0}, {1, 0}}, 4)),
               HasSubstr("a second copy of the model (2 paths) is not supported "
                         "yet; choose dualpipe_v"));
-  Plan plan = oneChunkEach({3, 3}, 32);
-  plan.zero.prefetch = 2;
-  EXPECT_EQ(checked(plan), ""); // nothing is gathered
-  plan.zero.stage = 3;
-  plan.zero.shardGroup = 2;
-  EXPECT_THAT(checked(plan), HasSubstr("zero.prefetch 2 is not supported with "
-                                       "stages yet; set it to 0"));
 }
 
 TEST(CheckStages, UnequalStagesAndIdleRanksAreWarnedOf) {

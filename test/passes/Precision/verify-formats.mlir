@@ -6,6 +6,7 @@
 // RUN: sed 's/-> tensor<4x8xbf16> \/\/ y/-> tensor<4x8xf32>/' %s | not heddle-opt --precision-verify-formats 2>&1 | FileCheck %s --check-prefix=COMPUTE
 // RUN: sed 's/-> tensor<8x8xf32> \/\/ d_w/-> tensor<8x8xbf16>/; s/return %d_w : tensor<8x8xf32>/return %d_w : tensor<8x8xbf16>/; s/(tensor<8x8xf32> {transformer.gradient_of/(tensor<8x8xbf16> {transformer.gradient_of/' %s | not heddle-opt --precision-verify-formats 2>&1 | FileCheck %s --check-prefix=GRADIENT
 // RUN: sed 's/reduce = f32/reduce = bf16/' %s | not heddle-opt --precision-verify-formats 2>&1 | FileCheck %s --check-prefix=REDUCE
+// RUN: sed 's/reduce = f32/reduce = bf16/; s/dist.all_reduce %d sum .*$/stage.sum_ends %d : tensor<8x8xf32>/' %s | not heddle-opt --precision-verify-formats 2>&1 | FileCheck %s --check-prefix=ENDS
 // RUN: sed '/store %w1 to @w.master/d' %s | not heddle-opt --precision-verify-formats 2>&1 | FileCheck %s --check-prefix=KEPT
 // RUN: sed 's/store %w1_rounded to @w/store %old to @w/' %s | not heddle-opt --precision-verify-formats 2>&1 | FileCheck %s --check-prefix=STORED
 // RUN: sed 's/load @w.master : tensor<8x8xf32>/load @w.gradient : tensor<8x8xf32>/' %s | not heddle-opt --precision-verify-formats 2>&1 | FileCheck %s --check-prefix=MASTER
@@ -16,6 +17,7 @@
 // COMPUTE: 'transformer.contract' op makes 'y' in 'f32'; the plan computes in 'bf16'
 // GRADIENT: 'func.return' op returns the gradient 'd_w' in 'bf16'; the plan keeps these in 'f32'
 // REDUCE: 'dist.all_reduce' op reduces a gradient of @w.gradient in 'f32'; the plan names 'bf16'
+// ENDS: 'stage.sum_ends' op reduces a gradient of @w.gradient in 'f32'; the plan names 'bf16'
 // KEPT: 'transformer.sgd' op does not store the master @w.master
 // STORED: 'transformer.store' op stores a parameter that is no rounded master
 // MASTER: 'transformer.sgd' op updates a parameter that is no master

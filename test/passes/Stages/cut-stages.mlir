@@ -15,6 +15,12 @@
 // RUN: sed 's/"tp" = 2/"tp" = 8/' %s | heddle-opt --stages-cut | FileCheck %s --check-prefix=DIM
 // RUN: sed 's/"tp" = 2/"tp" = 3/' %s | heddle-opt --stages-cut | FileCheck %s --check-prefix=UNCUT
 //
+// Ends add in the format that gradients are reduced in, also where a reduction has left one in it.
+// RUN: sed 's/dist.mesh = #pod/dist.mesh = #pod, transformer.precision = {reduce = bf16}/' %s > %t.reduce
+// RUN: heddle-opt %t.reduce --stages-cut | FileCheck %s --check-prefix=FORMAT
+// RUN: sed 's|transformer.store %ts to @table.gradient : !t|%tw = transformer.cast %ts : !t -> tensor<16x8xbf16> %tk = transformer.cast %tw : tensor<16x8xbf16> -> !t transformer.store %tk to @table.gradient : !t|' %t.reduce | heddle-opt --stages-cut | FileCheck %s --check-prefix=FORMAT
+// RUN: sed 's/"pp" = 2/"pp" = 1/; s/"tp" = 2/"tp" = 1/; s/\[\["0..1"\], \["2"\]\]/[["0..2"]]/; s/"F0 F1 D0 D1 O", //' %t.reduce | heddle-opt --stages-cut | FileCheck %s --check-prefix=ONE
+//
 // Without a table nothing happens.
 // RUN: sed '/stage.table/d' %s | heddle-opt > %t.none
 // RUN: heddle-opt %t.none --stages-cut | diff %t.none -
@@ -124,6 +130,12 @@
 // CHECK-NEXT:      stage.yield %[[D]]#0 : tensor<f32> send %[[D_OUT]]
 // CHECK-NEXT:    }
 
+// FORMAT:        %[[KEPT:.*]] = transformer.load @table.gradient_sum
+// FORMAT-NEXT:   %[[OWN:.*]] = transformer.cast %[[KEPT]] {{.*}}: tensor<16x8xf32> -> tensor<16x8xbf16>
+// FORMAT-NEXT:   %[[BOTH:.*]] = stage.sum_ends %[[OWN]] : tensor<16x8xbf16>
+// FORMAT-NEXT:   %[[SUM:.*]] = transformer.cast %[[BOTH]] {{.*}}: tensor<16x8xbf16> -> tensor<16x8xf32>
+// FORMAT-NEXT:   transformer.store %[[SUM]] to @table.gradient
+
 // The shared table is summed over both ends and counts once in the norm; loss
 // and norm are summed over all places.
 //
@@ -166,9 +178,9 @@
 
 // ONE:         transformer.state @"l.{}.w" parameter layers 3 :
 // ONE:         func.func @step(
-// ONE-NOT:     dist.
+// ONE-NOT:     {{dist\.|transformer.cast}}
 // ONE:         transformer.loop "layer" 3 up_to
-// ONE-NOT:     dist.
+// ONE-NOT:     {{dist\.|transformer.cast}}
 // ONE:         return
 
 // DIM:         dist.all_gather {{.*}} dim 2 : tensor<2x4x1xf32> -> tensor<2x4x8xf32>
