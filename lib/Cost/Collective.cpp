@@ -76,8 +76,8 @@ double heddle::idealSeconds(double bytesPerRank, double slowestBytesPerSecond) {
 }
 
 std::string_view heddle::algorithmName(CollectiveAlgorithm algorithm) {
-  static constexpr std::string_view names[] = {"none", "ring",       "tree",
-                                               "nvls", "in_network", "direct"};
+  static constexpr std::string_view names[] = {
+      "none", "ring", "tree", "nvls", "nvls_tree", "in_network", "direct"};
   return names[static_cast<std::size_t>(algorithm)];
 }
 
@@ -212,6 +212,19 @@ double CollectiveTimes::treeSeconds(const GroupOnCluster &group,
   return best;
 }
 
+/// Switches add in a node, one rank of each goes on: at a ring's rate, without
+/// the chain inside. 512 MiB over 248 nodes: 327 GB/s here, about 350 and
+/// unstable there (nccl-tests #283).
+double CollectiveTimes::nvlsTreeSeconds(const GroupOnCluster &group,
+                                        double bytes) const {
+  const Protocol &protocol = kProtocols[0];
+  const double depth = std::ceil(std::log2(real(group.nodes)));
+  return protocol.treeBase +
+         2 * (kProtocols[1].treeInNode +
+              depth * protocol.treeHop * group.hopSeconds) +
+         allReduceBytes(bytes, group.ranks) / group.ringBytesPerSecond;
+}
+
 double CollectiveTimes::send(const GroupOnCluster &group, double bytes) const {
   return kProtocols[1].ringBase + group.hopSeconds +
          bytes / group.sendBytesPerSecond;
@@ -242,6 +255,8 @@ CollectiveTime CollectiveTimes::betweenNodes(CollectiveKind kind,
       best = {seconds, algorithm};
   };
   offer(treeSeconds(group, bytes), CollectiveAlgorithm::Tree);
+  if (addsInNode && group.ranksPerNode > 1)
+    offer(nvlsTreeSeconds(group, bytes), CollectiveAlgorithm::NvlsTree);
   if (group.addsBetweenNodes) {
     // Each rank's part crosses once instead of twice; inside it is a ring, or
     // switches add there too.

@@ -73,14 +73,17 @@ double KernelTimes::product(const Product &product) const {
   const auto format = static_cast<std::size_t>(product.format);
   const ProductFit &fit = fitOf(product.format);
   const double wave = kTile * processors;
-  const double waves = hypotenuse(product.m * product.n / wave, fit.floor);
+  const double results = product.groups * product.m * product.n;
+  const double waves = hypotenuse(results / wave, fit.floor);
   const double compute = waves * 2 * wave * (product.k + fit.depth) *
                          secondsPerFlop[format] / fit.efficiency;
-  const double bytes = kBytes[format] * product.k * (product.m + product.n) +
-                       product.resultBytes * product.m * product.n;
+  const double bytes =
+      kBytes[format] * product.groups * product.k * (product.m + product.n) +
+      product.resultBytes * results;
   double seconds = fit.launch + hypotenuse(compute, bytes * secondsPerByte);
   if (product.quantizes)
-    seconds += fit.quantized * product.m * product.k * secondsPerByte;
+    seconds +=
+        fit.quantized * product.groups * product.m * product.k * secondsPerByte;
   return seconds;
 }
 

@@ -23,6 +23,7 @@ private:
   void runStep(SlotPlace first);
   void send(SlotPlace from);
   void countRanks();
+  void addEdges();
   double timeOf(SlotPlace place) const;
 
   TimeSpan &timeAt(SlotPlace place) {
@@ -39,6 +40,7 @@ private:
   const detail::SlotIndex index;
   ScheduleTiming timing;
   std::vector<std::vector<double>> arrivals; ///< of what a slot needs
+  std::vector<std::vector<double>> more; ///< of a slot's time; empty: nothing
   std::map<std::pair<std::int64_t, std::int64_t>, double> linkFree;
 };
 
@@ -50,16 +52,44 @@ Simulation::Simulation(const ScheduleTable &table, const ScheduleTimes &times)
     arrivals.emplace_back(row.size(), 0.0);
   }
   timing.ranks.resize(table.rows.size());
+  if (!times.edges.empty())
+    addEdges();
+}
+
+/// The first F of each chunk, and the last slot that ends a micro-batch.
+void Simulation::addEdges() {
+  for (std::size_t rank = 0; rank < table.rows.size(); ++rank) {
+    const std::vector<Slot> &row = table.rows[rank];
+    const std::vector<ChunkEdges> &edges = times.edges[rank];
+    std::vector<double> &extra = more.emplace_back(row.size(), 0.0);
+    std::vector<char> hasFirst(edges.size()), hasLast(edges.size());
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      const auto chunk = static_cast<std::size_t>(row[i].chunk());
+      if (row[i].kind() == SlotKind::Forward && !hasFirst[chunk]) {
+        hasFirst[chunk] = 1;
+        extra[i] += edges[chunk].firstForward;
+      }
+    }
+    for (std::size_t i = row.size(); i-- > 0;) {
+      const auto chunk = static_cast<std::size_t>(row[i].chunk());
+      if (row[i].endsMicroBatch() && !hasLast[chunk]) {
+        hasLast[chunk] = 1;
+        extra[i] += edges[chunk].lastBackward;
+      }
+    }
+  }
 }
 
 double Simulation::timeOf(SlotPlace place) const {
   const Slot slot = index.slot(place);
-  return slot.kind() == SlotKind::Optimizer
-             ? times.optimizer
-             : times
-                   .chunks[static_cast<std::size_t>(place.rank)]
-                          [static_cast<std::size_t>(slot.chunk())]
-                   .of(slot.kind());
+  if (slot.kind() == SlotKind::Optimizer)
+    return times.optimizer;
+  const auto rank = static_cast<std::size_t>(place.rank);
+  const double extra =
+      more.empty() ? 0 : more[rank][static_cast<std::size_t>(place.index)];
+  return times.chunks[rank][static_cast<std::size_t>(slot.chunk())].of(
+             slot.kind()) +
+         extra;
 }
 
 void Simulation::runStep(SlotPlace first) {

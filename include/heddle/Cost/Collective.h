@@ -59,6 +59,7 @@ enum class CollectiveAlgorithm {
   Ring,      ///< in a node, or along all ranks and rails
   Tree,      ///< up and down, in short messages of many nodes
   Nvls,      ///< switches inside a node add (in_network_reduction)
+  NvlsTree,  ///< those, and a tree of nodes
   InNetwork, ///< switches between nodes add
   Direct,    ///< each pair by itself
 };
@@ -104,6 +105,7 @@ private:
   double ringSeconds(CollectiveKind kind, const GroupOnCluster &group,
                      double bytes) const;
   double treeSeconds(const GroupOnCluster &group, double bytes) const;
+  double nvlsTreeSeconds(const GroupOnCluster &group, double bytes) const;
   double send(const GroupOnCluster &group, double bytes) const;
 
   std::int64_t devicesPerNode = 1;

@@ -23,17 +23,18 @@ inline constexpr int productFormats = 4;
 /// "fp32", "bf16", "fp16", "fp8", "fp4", "nvfp4"; none for other words.
 std::optional<ProductFormat> productFormat(std::string_view word);
 
-/// C [m, n] = A [m, k] B [k, n].
+/// C [m, n] = A [m, k] B [k, n], or several of that shape in one kernel.
 struct Product {
   double m = 0, n = 0, k = 0;
   ProductFormat format = ProductFormat::Bf16;
+  double groups = 1;
   /// Read and written per element of C: 2 for a bf16 result, 8 for one that is
   /// added to a sum in fp32.
   double resultBytes = 2;
   /// Whether A comes in bf16 and is quantized on its way (fp8, fp4).
   bool quantizes = true;
 
-  double flops() const { return 2 * m * n * k; }
+  double flops() const { return 2 * groups * m * n * k; }
 };
 
 enum class AttentionKernel {
@@ -56,11 +57,12 @@ struct Attention {
   double forwardFlops() const { return 4 * heads * pairs * headSize; }
 };
 
-/// What of the short bursts in which kernels are measured is left in a step of
-/// seconds, where the power limit lowers the clock: products of 1e13 operations
-/// and more (13 ms and longer) take 1.08 to 1.14 times what the surface says
-/// that was fitted to shorter ones (tools/calibration/fit_gemm.py).
-inline constexpr double sustainedRate = 0.90;
+/// What of the rate of short bursts, in which kernels are measured, is left in
+/// a step of seconds: the power limit lowers the clock. Of the products that
+/// last long enough to run into it (1e14 operations, 0.2 s and more), in the
+/// framework that shows it, against the surface fitted to short ones
+/// (tools/calibration/fit_gemm.py: 0.847 in bf16, 0.833 in fp8).
+inline constexpr double sustainedRate = 0.845;
 
 /// Times, in seconds, of one device.
 class KernelTimes {
@@ -68,12 +70,12 @@ public:
   /// An error names the number that the device has none of.
   static Result<KernelTimes> of(const Device &device);
 
-  /// waves = hypot(m n / (128 x 256 x processors), floor): a wave of tiles; few
-  /// tiles are cut along k, so that a product never costs a whole wave.
-  /// compute = waves x 2 x 128 x 256 x processors x (k + depth) / rate: a tile
-  /// fills and drains its pipeline in the time of `depth`.
-  /// seconds = launch + hypot(compute, bytes / bandwidth) + quantized m k /
-  /// bandwidth. Infinite in a format that the device does not have.
+  /// waves = hypot(groups m n / (128 x 256 x processors), floor): a wave of
+  /// tiles; few tiles are cut along k, so that a product never costs a whole
+  /// wave. compute = waves x 2 x 128 x 256 x processors x (k + depth) / rate: a
+  /// tile fills and drains its pipeline in the time of `depth`. seconds =
+  /// launch + hypot(compute, bytes / bandwidth) + quantized m k / bandwidth.
+  /// Infinite in a format that the device does not have.
   double product(const Product &product) const;
 
   /// seconds = launch + flops / rate x (1 + narrow / head size): softmax is per

@@ -20,8 +20,16 @@ struct ChunkTimes {
   double of(SlotKind kind) const;
 };
 
+/// What the first F and the last D or W of a chunk take more than others: what
+/// is done once in a step.
+struct ChunkEdges {
+  double firstForward = 0;
+  double lastBackward = 0;
+};
+
 struct ScheduleTimes {
   std::vector<std::vector<ChunkTimes>> chunks; ///< [rank][chunk]
+  std::vector<std::vector<ChunkEdges>> edges;  ///< the same; empty: none
   double transfer = 0;  ///< one activation or gradient between two ranks
   double optimizer = 0; ///< O
 

@@ -161,7 +161,9 @@ TEST(BetweenNodes, RingByHand) {
 }
 
 TEST(BetweenNodes, TreesCarryShortMessages) {
-  const CollectiveTimes times(cluster(128));
+  Cluster plain = cluster(128);
+  plain.links[0].inNetworkReduction = false;
+  const CollectiveTimes times(plain);
   const GroupOnCluster all = times.place({{1024, 1}});
   // 14 + 2 x (7 x 1.25 + 7 x 2.1 x 5) us.
   const CollectiveTime small = times.time(CollectiveKind::AllReduce, all, 8);
@@ -169,6 +171,25 @@ TEST(BetweenNodes, TreesCarryShortMessages) {
   EXPECT_NEAR(small.seconds, 178.5e-6, 1e-8);
   EXPECT_EQ(times.time(CollectiveKind::AllReduce, all, 64e9).algorithm,
             CollectiveAlgorithm::Ring);
+}
+
+TEST(BetweenNodes, SwitchesInNodesShortenTheTree) {
+  const CollectiveTimes times(cluster(128));
+  const GroupOnCluster all = times.place({{1024, 1}});
+  // 14 + 2 x (4 + 7 x 2.1 x 5) us.
+  const CollectiveTime small = times.time(CollectiveKind::AllReduce, all, 8);
+  EXPECT_EQ(small.algorithm, CollectiveAlgorithm::NvlsTree);
+  EXPECT_NEAR(small.seconds, 169e-6, 1e-8);
+  // One rank in a node has no switch to add in.
+  const GroupOnCluster rail = times.place({{128, 8}});
+  EXPECT_EQ(times.time(CollectiveKind::AllReduce, rail, 8).algorithm,
+            CollectiveAlgorithm::Tree);
+  EXPECT_EQ(algorithmName(small.algorithm), "nvls_tree");
+  // #283: 248 nodes, 512 MiB, about 350 GB/s.
+  const CollectiveTimes big(cluster(248));
+  const double seconds =
+      big.seconds(CollectiveKind::AllReduce, big.place({{1984, 1}}), 536870912);
+  EXPECT_NEAR(allReduceBytes(536870912, 1984) / seconds, 350e9, 25e9);
 }
 
 TEST(BetweenNodes, SwitchesThatAddSaveOneWay) {

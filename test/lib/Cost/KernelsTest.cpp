@@ -34,18 +34,19 @@ Attention causal(double s, double headSize, double tokens = 16384) {
 } // namespace
 
 // 8192^2 / (128 x 256 x 132) = 15.5152 waves, with the floor 15.5156; of
-// 2 x 128 x 256 x 132 x (8192 + 96.4) operations each, at 0.9 x 0.8421 x 989.4
-// T/s: 1.48360 ms. 3 x 2 x 8192^2 bytes at 0.92 x 3.35 TB/s: 0.13065 ms.
+// 2 x 128 x 256 x 132 x (8192 + 96.4) operations each, at 0.8421 x 989.4 T/s:
+// 1.33524 ms in a burst. 3 x 2 x 8192^2 bytes at 0.92 x 3.35 TB/s: 0.13065 ms.
 TEST(Products, TakeWavesAndBytes) {
   EXPECT_NEAR(h100().product({8192, 8192, 8192}),
-              std::hypot(1.48360e-3, 0.13065e-3) + 2.23e-6, 2e-8);
+              std::hypot(1.33524e-3 / sustainedRate, 0.13065e-3) + 2.23e-6,
+              2e-8);
 }
 
 // The same in fp8: 343.3 of k, 0.8122 of 1978.9 T/s, operands of one byte, and
 // 7.762 bytes for each of 8192^2 elements that are quantized.
 TEST(Products, Quantize) {
   const double compute = 15.5160 * 2 * 128 * 256 * 132 * (8192 + 343.3) /
-                         (0.9 * 0.8122 * 1978.9e12),
+                         (sustainedRate * 0.8122 * 1978.9e12),
                bytes = 8192.0 * 8192, rate = 0.92 * 3.35e12;
   Product product = {8192, 8192, 8192, ProductFormat::Fp8};
   const double whole = h100().product(product);
@@ -93,8 +94,8 @@ TEST(Attention, IsNearWhatWasMeasured) {
 }
 
 // 2 heads of 1024 queries, all pairs, head size 64: 4 x 2 x 1024^2 x 64
-// operations at 0.9 x 0.8145 x 989.4 T/s = 0.740225 us; x (1 + 55.5 / 64) x
-// (1 + 97 / 1024) x hypot(1, 1.021 / (2 x 1024 / (128 x 132))) = 12.791 us.
+// operations at 0.8145 x 989.4 T/s = 0.6662025 us in a burst; x (1 + 55.5 / 64)
+// x (1 + 97 / 1024) x hypot(1, 1.021 / (2 x 1024 / (128 x 132))) = 11.512 us.
 TEST(Attention, CountsEndsAndWaves) {
   Attention attention;
   attention.heads = 2;
@@ -102,8 +103,8 @@ TEST(Attention, CountsEndsAndWaves) {
   attention.pairs = 1024 * 1024;
   attention.headSize = 64;
   attention.isMasked = false;
-  const double work =
-      0.740225e-6 * 1.8671875 * 1.0947265625 * std::hypot(1, 1.021 * 8.25);
+  const double work = 0.6662025e-6 / sustainedRate * 1.8671875 * 1.0947265625 *
+                      std::hypot(1, 1.021 * 8.25);
   EXPECT_NEAR(h100().attentionForward(attention), 15e-6 + work, 1e-10);
   EXPECT_NEAR(h100().attentionBackward(attention), 15e-6 + work * 2.5 / 0.87,
               1e-10);

@@ -48,6 +48,24 @@ TEST(Simulate, TwoRanksByHand) {
   EXPECT_EQ(timing.transfers[0].time.end, 1.5);
 }
 
+// What is done once in a step: beside the first F of a chunk, whichever
+// micro-batch it is of, and the last D or W.
+TEST(Simulate, EdgesOfChunks) {
+  const ScheduleTable table =
+      tableOf({"F1 F0 D0 D1 O", "F1 F0 B1 W1 B0 W0 O"}, 1, 2);
+  ScheduleTimes times = ScheduleTimes::equal(table.placement, {1, 1, 1});
+  times.edges = {{{10, 100}}, {{0.5, 0.25}}};
+  const ScheduleTiming timing = simulateSchedule(table, times);
+  EXPECT_EQ(timing.slots[0][0].length(), 11);
+  EXPECT_EQ(timing.slots[0][1].length(), 1);
+  EXPECT_EQ(timing.slots[0][2].length(), 2);
+  EXPECT_EQ(timing.slots[0][3].length(), 102);
+  EXPECT_EQ(timing.slots[1][0].length(), 1.5);
+  EXPECT_EQ(timing.slots[1][3].length(), 1); // W1, and then W0
+  EXPECT_EQ(timing.slots[1][5].length(), 1.25);
+  EXPECT_EQ(timing.ranks[1].busy, 6.75);
+}
+
 // Two values that leave for one rank at one time arrive one after the other.
 TEST(Simulate, ALinkIsAFifo) {
   const ScheduleTable table = tableOf({"F0 F1 D0 D1 O", "F0 D0 F1 D1 O"}, 1, 2);

@@ -1,0 +1,142 @@
+//===- StepTime.h - How long a step of a plan takes -------------*- C++ -*-===//
+//
+// From kernels and collectives (Kernels.h, Collective.h) to a step: layers as
+// tasks on streams, a stream for computation and one for each axis; slots of a
+// schedule with these times; and a bound below all of it, in closed form.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef HEDDLE_COST_STEPTIME_H
+#define HEDDLE_COST_STEPTIME_H
+
+#include "heddle/Cost/Collective.h"
+#include "heddle/Cost/Kernels.h"
+#include "heddle/Model/TrainSettings.h"
+#include "heddle/Plan/PlanPoint.h"
+
+#include <array>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace heddle {
+
+/// What of a layer's forward can run again in backward, as bits.
+enum RecomputedPart : unsigned {
+  AgainNorms = 1,
+  AgainProjections = 2, ///< queries, keys, values
+  AgainCore = 4,        ///< scores, softmax, their product with values
+  AgainOutput = 8,      ///< attention's output projection
+  AgainUp = 16,         ///< up and gate
+  AgainActivation = 32,
+  AgainDown = 64,
+};
+
+/// What of the collectives along tp runs beside products.
+enum class TensorOverlap {
+  None,
+  /// In backward: inputs that are gathered again, and sums of input gradients,
+  /// beside the products of weight gradients (Megatron-LM).
+  Backward,
+  /// Those, and in forward pieces of a product beside pieces of its collective
+  /// (Transformer Engine's "user buffers").
+  Pieces,
+};
+
+/// How software runs a plan, where a plan does not say. Defaults: the programs
+/// that heddle makes.
+struct Practice {
+  AttentionKernel attention = AttentionKernel::Best;
+  TensorOverlap tensorOverlap = TensorOverlap::None;
+  /// Parameters that were updated in shards are gathered beside forward of the
+  /// next step; else behind the optimizer.
+  bool gathersInNextStep = false;
+  /// What `selective` and `full` compute again.
+  unsigned selective = AgainNorms | AgainActivation;
+  unsigned full = AgainNorms | AgainProjections | AgainCore | AgainOutput |
+                  AgainUp | AgainActivation;
+  /// Dropout's masks are written and read. Heddle draws them again.
+  bool storesMasks = false;
+};
+
+/// Seconds of kernels by what binds them.
+struct ComputeSeconds {
+  double products = 0, attention = 0, memory = 0;
+
+  double total() const { return products + attention + memory; }
+  ComputeSeconds &operator+=(const ComputeSeconds &other);
+  ComputeSeconds operator*(double times) const;
+};
+
+enum class TimeAxis : std::uint8_t { Tp, Cp, Ep, Dp, Pp };
+inline constexpr int timeAxes = 5;
+std::string_view timeAxisName(TimeAxis axis); ///< "tp"
+
+/// Communication along one axis: of a rank of the busiest place over pp, in one
+/// step. Along dp: states; expert parameters' too.
+struct AxisTime {
+  double bytesPerRank = 0;
+  double seconds = 0; ///< of all calls, one after the other
+  double exposed = 0; ///< of these, in which nothing is computed
+  /// Of the slowest link that the group crosses: for `idealSeconds`.
+  double slowestBytesPerSecond = 0;
+  std::size_t level = 0; ///< of Cluster::links
+};
+
+struct StepTime {
+  double seconds = 0;
+  /// Of the slots' time, what ranks of pp idle.
+  double bubbleFraction = 0;
+  std::array<AxisTime, timeAxes> axes;
+  ComputeSeconds compute; ///< of the busiest place, without the optimizer
+  double optimizer = 0;
+  std::int64_t busiest = 0; ///< place over pp
+  double modelFlops = 0;    ///< of all ranks (modelFlopsPerStep)
+  double hardwareFlops = 0; ///< those, and what runs again, counted alike
+  double peakFlops = 0;     ///< of one device, in the format of products
+  std::int64_t ranks = 1;
+  double tokens = 0; ///< of all ranks
+
+  const AxisTime &of(TimeAxis axis) const {
+    return axes[static_cast<std::size_t>(axis)];
+  }
+  /// Of the peak of all ranks.
+  double mfu() const;
+  double hfu() const;
+  double tokensPerSecondPerDevice() const;
+};
+
+/// Steps of one model and its settings on one cluster. Keeps what was computed
+/// for other points; not for several threads at once.
+class StepTimes {
+public:
+  struct State; ///< of lib/Cost
+  /// An error: a device without a figure that is needed.
+  static Result<StepTimes> of(const ModelConfig &model,
+                              const TrainSettings &train,
+                              const Cluster &cluster,
+                              const Practice &practice = {});
+  StepTimes(StepTimes &&) noexcept;
+  ~StepTimes();
+
+  /// The schedule's slots, run in time. An error names why there is no such
+  /// schedule. Infinite where the device does not have the format.
+  Result<StepTime> simulate(const PlanPoint &point) const;
+
+  /// Never more than `simulate`: the busiest place's own work, what the first
+  /// micro-batch needs to reach it and the last to leave it.
+  double bound(const PlanPoint &point) const;
+  /// The same for every order of axes, ZeRO, recompute and offload.
+  double boundOfSchedule(const PlanPoint &point) const;
+  /// The same also for every schedule, number of chunks, cut, sequence
+  /// parallelism and context parallelism's kind.
+  double boundOfMesh(const PlanPoint &point) const;
+
+private:
+  explicit StepTimes(std::unique_ptr<State> state);
+  std::unique_ptr<State> state;
+};
+
+} // namespace heddle
+
+#endif // HEDDLE_COST_STEPTIME_H

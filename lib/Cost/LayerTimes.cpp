@@ -1,0 +1,416 @@
+#include "LayerTimes.h"
+
+#include "heddle/Cost/Flops.h"
+#include "heddle/Plan/PlanLayout.h"
+
+#include <algorithm>
+#include <cmath>
+#include <tuple>
+
+using namespace heddle;
+using namespace heddle::detail;
+
+namespace {
+
+double real(std::int64_t value) { return static_cast<double>(value); }
+
+/// While a collective runs, kernels beside it are slower. In a node, and where
+/// several ranks of a node drive rails together, NCCL's kernels take processors
+/// and memory: 18.9 % in the mean of A100 and H100 (arXiv 2507.03114). One rank
+/// of a node with one rail takes few: 2 % (calculon-ai, a100_80g.json).
+constexpr double kSlowsInNode = 1.189, kSlowsBetweenNodes = 1.02;
+
+/// Bytes that the optimizer moves per parameter, beside its gradient (read for
+/// the norm, read for the update, set to zero) and the parameter (written):
+/// master and two moments in fp32, read and written.
+constexpr double kMomentBytes = 24;
+
+Call both(const Call &a, const Call &b) {
+  return {a.seconds + b.seconds, a.bytes + b.bytes, std::max(a.slows, b.slows)};
+}
+
+double bytesOf(const std::string &format) { return format == "fp32" ? 4 : 2; }
+
+} // namespace
+
+LayerTimer::LayerTimer(const ModelConfig &model, const TrainSettings &train,
+                       const KernelTimes &kernels,
+                       const CollectiveTimes &collectives,
+                       const Practice &practice, const PlanPoint &point)
+    : model(model), kernels(kernels), collectives(collectives),
+      practice(practice), point(point),
+      format(productFormat(point.recipe).value_or(ProductFormat::Fp32)),
+      elementBytes(real(point.computeBytes())),
+      gradientBytes(bytesOf(point.gradients)),
+      reduceBytes(bytesOf(point.reduceFormat)),
+      length(real(train.sequenceLength)),
+      tokens(real(point.microBatch) * length / real(point.cp)),
+      edgeTokens(point.sequenceParallel ? tokens / real(point.tp) : tokens) {
+  const HeadSplit heads =
+      splitHeads(model.kvHeads, model.queryHeadsPerKvHead, point.tp);
+  const double kvHeads = real(heads.paddedG / heads.kv);
+  queryHeads = kvHeads * real(heads.paddedR / heads.copy);
+  queries = queryHeads * real(model.headSize);
+  keys = kvHeads * real(model.headSize);
+  recomputed = point.recompute == PointRecompute::None ? 0
+               : point.recompute == PointRecompute::Selective
+                   ? practice.selective
+                   : practice.full;
+  place();
+}
+
+bool LayerTimer::again(RecomputedPart part) const { return recomputed & part; }
+
+//===----------------------------------------------------------------------===//
+// Groups
+//===----------------------------------------------------------------------===//
+
+/// Ranks of an inner axis of size \p inner and an outer one, taken from inside:
+/// how many of each \p count is.
+static std::pair<std::int64_t, std::int64_t> takeInner(std::int64_t count,
+                                                       std::int64_t inner) {
+  const std::int64_t taken = std::min(count, inner);
+  return {taken, std::max<std::int64_t>(count / taken, 1)};
+}
+
+void LayerTimer::place() {
+  auto at = [&](PlanAxis axis) {
+    return AxisOnRanks{point.size(axis), point.stride(axis)};
+  };
+  const AxisOnRanks cp = at(PlanAxis::Cp), dp = at(PlanAxis::Dp);
+  // The first `count` ranks of dp x cp, and what is left of them from there.
+  auto inner = [&](std::int64_t count) {
+    const auto [ofCp, ofDp] = takeInner(count, cp.size);
+    return std::array{AxisOnRanks{ofCp, cp.stride},
+                      AxisOnRanks{ofDp, dp.stride}};
+  };
+  auto between = [&](std::int64_t from, std::int64_t to) {
+    const auto [ofCp, ofDp] = takeInner(from, cp.size);
+    const auto [toCp, toDp] = takeInner(to, cp.size);
+    return std::array{
+        AxisOnRanks{std::max<std::int64_t>(toCp / ofCp, 1), cp.stride * ofCp},
+        AxisOnRanks{std::max<std::int64_t>(toDp / ofDp, 1), dp.stride * ofDp}};
+  };
+  const std::int64_t all = dp.size * cp.size;
+  const std::int64_t shards = point.zeroStage == 0 ? 1 : point.shardGroup;
+  const std::int64_t ofExperts = std::max(shards, point.ep);
+  placed.tp = collectives.place({at(PlanAxis::Tp)});
+  placed.cp = collectives.place({cp});
+  placed.ep = collectives.place(inner(point.ep));
+  placed.pp = collectives.place({at(PlanAxis::Pp)});
+  placed.shards = collectives.place(inner(shards));
+  placed.copies = collectives.place(between(shards, all));
+  placed.expertShards = collectives.place(between(point.ep, ofExperts));
+  placed.expertCopies = collectives.place(between(ofExperts, all));
+}
+
+Call LayerTimer::call(CollectiveKind kind, const GroupOnCluster &group,
+                      double bytes) const {
+  if (group.ranks <= 1 || bytes <= 0)
+    return {};
+  const double sent = kind == CollectiveKind::Send ? bytes
+                      : kind == CollectiveKind::AllReduce
+                          ? allReduceBytes(bytes, group.ranks)
+                          : gatherOrScatterBytes(bytes, group.ranks);
+  return {collectives.seconds(kind, group, bytes), sent,
+          group.ranksPerNode > 1 ? kSlowsInNode : kSlowsBetweenNodes};
+}
+
+/// In as many calls as there are buckets.
+Call LayerTimer::inBuckets(CollectiveKind kind, const GroupOnCluster &group,
+                           double bytes) const {
+  const double buckets =
+      std::max(1.0, std::ceil(bytes / real(point.bucketBytes)));
+  return call(kind, group, bytes / buckets) * buckets;
+}
+
+//===----------------------------------------------------------------------===//
+// Computation
+//===----------------------------------------------------------------------===//
+
+/// A product with a weight [n, k], and in backward two more.
+void LayerTimer::multiply(PartTimes &part, double m, double n, double k,
+                          bool isAgain, double groups) const {
+  const Product forward{m, n, k, format, groups, elementBytes};
+  part.forward.products += kernels.product(forward);
+  part.inputGrad.products +=
+      kernels.product({m, k, n, format, groups, elementBytes});
+  // Added to the sum of all micro-batches; both sides were quantized before.
+  part.weightGrad.products +=
+      kernels.product({n, k, m, format, groups, 2 * gradientBytes, false});
+  part.elements += groups * n * k;
+  if (isAgain) {
+    part.again.products += kernels.product(forward);
+    part.againFlops += forward.flops();
+  }
+}
+
+/// A kernel bound by memory.
+void LayerTimer::move(PartTimes &part, double forwardBytes,
+                      double backwardBytes, bool isAgain) const {
+  part.forward.memory += kernels.memory(forwardBytes);
+  part.inputGrad.memory += kernels.memory(backwardBytes);
+  if (isAgain)
+    part.again.memory += kernels.memory(forwardBytes);
+}
+
+void LayerTimer::projections(PartTimes &part) const {
+  const double d = real(model.hidden);
+  multiply(part, tokens, queries + 2 * keys, d, again(AgainProjections));
+  multiply(part, tokens, d, queries, again(AgainOutput));
+  const double rotated = elementBytes * tokens * (queries + keys);
+  if (model.position == PositionKind::Rope)
+    move(part, 2 * rotated, 2 * rotated, again(AgainProjections));
+  if (model.qkNorm)
+    move(part, 2 * rotated, 3 * rotated, again(AgainProjections));
+}
+
+/// Down to narrow vectors on every rank of tp, and up to a rank's heads.
+void LayerTimer::latentProjections(PartTimes &part) const {
+  const LatentConfig &latent = *model.latent;
+  const double d = real(model.hidden), rank = real(latent.queryRank),
+               values = real(latent.valueRank), rope = real(latent.ropeSize),
+               wide = queryHeads * real(latent.plainSize + latent.ropeSize);
+  const bool isAgain = again(AgainProjections);
+  if (latent.queryRank > 0)
+    multiply(part, tokens, rank, d, isAgain);
+  multiply(part, tokens, wide, latent.queryRank > 0 ? rank : d, isAgain);
+  multiply(part, tokens, values + rope, d, isAgain);
+  const double up = queryHeads * real(latent.plainSize + latent.valueSize);
+  multiply(part, tokens, up, values, isAgain);
+  multiply(part, tokens, d, queryHeads * real(latent.valueSize),
+           again(AgainOutput));
+  // Norms of both narrow vectors; the rotated part of queries and keys.
+  const double narrow = elementBytes * tokens * (rank + values);
+  move(part, 2 * narrow, 3 * narrow, isAgain);
+  const double rotated = elementBytes * tokens * (queryHeads + 1) * rope;
+  move(part, 2 * rotated, 2 * rotated, isAgain);
+}
+
+void LayerTimer::core(LayerTimes &times) const {
+  Attention attention;
+  const double perHead = real(
+      attentionPairs(static_cast<std::int64_t>(length), model.slidingWindow));
+  attention.heads = queryHeads * real(point.microBatch);
+  attention.queries = length / real(point.cp);
+  attention.pairs = perHead / real(point.cp);
+  // Of scores and of values; equal but in latent attention.
+  attention.headSize = real(model.headSize + model.valueSize()) / 2;
+  attention.kernel = practice.attention;
+  if (point.context == PlanContext::Ulysses) {
+    // Whole sequences of fewer heads.
+    attention.heads /= real(point.cp);
+    attention.queries *= real(point.cp);
+    attention.pairs *= real(point.cp);
+  }
+  times.coreForward = kernels.attentionForward(attention);
+  times.coreBackward = kernels.attentionBackward(attention);
+  PartTimes &part = times.attention;
+  part.forward.attention += times.coreForward;
+  part.inputGrad.attention += times.coreBackward;
+  if (again(AgainCore)) {
+    part.again.attention += times.coreForward;
+    const double seen = real(std::min(
+        static_cast<std::int64_t>(length),
+        model.slidingWindow.value_or(static_cast<std::int64_t>(length))));
+    part.againFlops += 4 * queryHeads * real(point.microBatch) * length * seen /
+                       real(point.cp) * attention.headSize;
+  }
+}
+
+void LayerTimer::plainMlp(PartTimes &part) const {
+  const double d = real(model.hidden),
+               f = std::ceil(real(model.ffn) / real(point.tp)),
+               wide = model.gatedMlp ? 2 * f : f;
+  multiply(part, tokens, wide, d, again(AgainUp));
+  multiply(part, tokens, d, f, again(AgainDown));
+  // Reads what is wide, writes f; backward reads both and writes what is wide.
+  move(part, elementBytes * tokens * (wide + f),
+       elementBytes * tokens * (2 * wide + f), again(AgainActivation));
+}
+
+/// Balanced: each token goes through `perToken` experts, and each rank of ep
+/// has as many rows as its tokens have experts.
+void LayerTimer::expertsMlp(LayerTimes &times) const {
+  const ExpertsConfig &experts = *model.experts;
+  PartTimes &part = times.mlp;
+  const double d = real(model.hidden), tp = real(point.tp);
+  const double rows = tokens * real(experts.perToken);
+  const double local = std::ceil(real(experts.count) / real(point.ep));
+  const double f = std::ceil(real(experts.ffn) / tp);
+  multiply(part, edgeTokens, real(experts.count), d, again(AgainNorms));
+  const double dense = part.elements;
+  multiply(part, rows / local, 2 * f, d, again(AgainUp), local);
+  multiply(part, rows / local, d, f, again(AgainDown), local);
+  part.expertElements = part.elements - dense;
+  move(part, elementBytes * rows * 3 * f, elementBytes * rows * 5 * f,
+       again(AgainActivation));
+  // Rows are put into the order of experts, and back with their weights.
+  const double dealt = elementBytes * rows * d;
+  move(part, 2 * dealt, 2 * dealt, again(AgainUp));
+  move(part, 2 * dealt, 2 * dealt, again(AgainDown));
+  if (experts.sharedFfn > 0) {
+    const double shared = std::ceil(real(experts.sharedFfn) / tp);
+    multiply(part, tokens, 2 * shared, d, again(AgainUp));
+    multiply(part, tokens, d, shared, again(AgainDown));
+    move(part, elementBytes * tokens * 3 * shared,
+         elementBytes * tokens * 5 * shared, again(AgainActivation));
+  }
+}
+
+LayerTimes LayerTimer::layer(bool hasExperts) const {
+  LayerTimes times;
+  // A norm reads x and writes n; backward reads both gradients and x, writes
+  // one and adds the residual's.
+  const double edge = elementBytes * edgeTokens * real(model.hidden);
+  const double mask =
+      practice.storesMasks && model.dropout.residual > 0 ? 0.5 * edge : 0;
+  for (PartTimes *part : {&times.attention, &times.mlp}) {
+    move(*part, 2 * edge, 6 * edge, again(AgainNorms));
+    // The residual's sum, with dropout.
+    move(*part, 3 * edge + mask, mask > 0 ? 2 * edge + mask : 0,
+         part == &times.attention ? again(AgainOutput) : again(AgainDown));
+  }
+  if (model.latent)
+    latentProjections(times.attention);
+  else
+    projections(times.attention);
+  core(times);
+  if (hasExperts)
+    expertsMlp(times);
+  else
+    plainMlp(times.mlp);
+  communicate(times, hasExperts);
+  states(times);
+  return times;
+}
+
+EndTimes LayerTimer::embedding() const {
+  EndTimes end;
+  const double edge = elementBytes * edgeTokens * real(model.hidden);
+  end.forward.memory = kernels.memory(2 * edge);
+  end.weightGrad.memory = kernels.memory(3 * edge);
+  end.elements =
+      std::ceil(real(model.vocabulary) / real(point.tp)) * real(model.hidden);
+  end.reduce = tensorCalls().second;
+  end.gradients = gradientsOf(end.elements, false);
+  end.parameters = parametersOf(end.elements, false);
+  return end;
+}
+
+/// In bf16 whatever the recipe is.
+EndTimes LayerTimer::head() const {
+  EndTimes end;
+  const double d = real(model.hidden),
+               rows = std::ceil(real(model.vocabulary) / real(point.tp));
+  const ProductFormat plain =
+      format == ProductFormat::Fp32 ? ProductFormat::Fp32 : ProductFormat::Bf16;
+  const Product logits{tokens, rows, d, plain, 1, elementBytes};
+  end.forward.products = kernels.product(logits);
+  end.inputGrad.products =
+      kernels.product({tokens, d, rows, plain, 1, elementBytes});
+  end.weightGrad.products =
+      kernels.product({rows, d, tokens, plain, 1, 2 * gradientBytes, false});
+  // Two readings of logits, one that becomes their gradient.
+  end.forward.memory = kernels.memory(2 * elementBytes * tokens * rows);
+  end.inputGrad.memory = kernels.memory(2 * elementBytes * tokens * rows);
+  end.elements = model.tiedEmbeddings && point.pp == 1 ? 0 : rows * d;
+  const auto [gather, reduce] = tensorCalls();
+  end.reduce = both(gather, reduce);
+  end.gradients = gradientsOf(end.elements, false);
+  end.parameters = parametersOf(end.elements, false);
+  return end;
+}
+
+//===----------------------------------------------------------------------===//
+// Communication
+//===----------------------------------------------------------------------===//
+
+std::pair<Call, Call> LayerTimer::tensorCalls() const {
+  const double whole = elementBytes * tokens * real(model.hidden);
+  if (!point.sequenceParallel)
+    return {{}, call(CollectiveKind::AllReduce, placed.tp, whole)};
+  return {call(CollectiveKind::AllGather, placed.tp, whole),
+          call(CollectiveKind::ReduceScatter, placed.tp, whole)};
+}
+
+void LayerTimer::communicate(LayerTimes &times, bool hasExperts) const {
+  std::tie(times.gather, times.reduce) = tensorCalls();
+  times.gathersAgain = (again(AgainProjections) || again(AgainNorms)) +
+                       (again(AgainUp) || again(AgainNorms));
+  times.reducesAgain = again(AgainOutput) + again(AgainDown);
+  if (point.cp > 1) {
+    const double pair = 2 * elementBytes * tokens * keys * real(point.cp);
+    if (point.context == PlanContext::Ulysses) {
+      const double heads = elementBytes * tokens * (2 * queries + 2 * keys);
+      times.contextForward = call(CollectiveKind::AllToAll, placed.cp, heads);
+      times.contextBackward = times.contextForward;
+    } else {
+      times.contextForward = call(CollectiveKind::AllGather, placed.cp, pair);
+      times.contextBackward = times.contextForward;
+      times.contextBackward =
+          both(times.contextForward,
+               call(CollectiveKind::ReduceScatter, placed.cp, pair));
+    }
+  }
+  if (hasExperts)
+    times.exchange =
+        call(CollectiveKind::AllToAll, placed.ep,
+             elementBytes * edgeTokens * real(model.experts->perToken) *
+                 real(model.hidden));
+}
+
+/// Sums of gradients over all that have a copy of the parameters: whole, or
+/// each its shard, and that over the shard groups.
+Call LayerTimer::gradientsOf(double elements, bool ofExperts) const {
+  const GroupOnCluster &shards =
+      ofExperts ? placed.expertShards : placed.shards;
+  const GroupOnCluster &copies =
+      ofExperts ? placed.expertCopies : placed.copies;
+  const double bytes = elements * reduceBytes;
+  return both(
+      inBuckets(CollectiveKind::ReduceScatter, shards, bytes),
+      inBuckets(CollectiveKind::AllReduce, copies, bytes / real(shards.ranks)));
+}
+
+Call LayerTimer::parametersOf(double elements, bool ofExperts) const {
+  const GroupOnCluster &shards =
+      ofExperts ? placed.expertShards : placed.shards;
+  const double bytes = elements * elementBytes;
+  return point.zeroStage >= 3
+             ? call(CollectiveKind::AllGather, shards, bytes)
+             : inBuckets(CollectiveKind::AllGather, shards, bytes);
+}
+
+void LayerTimer::states(LayerTimes &times) const {
+  const double experts = times.mlp.expertElements;
+  const double dense = times.attention.elements + times.mlp.elements - experts;
+  times.gradients = both(gradientsOf(dense, false), gradientsOf(experts, true));
+  times.parameters =
+      both(parametersOf(dense, false), parametersOf(experts, true));
+}
+
+double LayerTimer::transferBytes() const {
+  return elementBytes * edgeTokens * real(model.hidden) /
+         (point.sequenceParallel ? 1 : real(point.tp));
+}
+
+double LayerTimer::transferSeconds() const {
+  return call(CollectiveKind::Send, placed.pp, transferBytes()).seconds;
+}
+
+Call LayerTimer::norm() const {
+  return call(CollectiveKind::AllReduce,
+              collectives.place({{point.ranks(), 1}}), 8);
+}
+
+double LayerTimer::optimizerSeconds(double elements, double expertElements,
+                                    double hostBytesPerSecond) const {
+  const double own = (elements - expertElements) / real(placed.shards.ranks) +
+                     expertElements / real(placed.expertShards.ranks);
+  const double ofGradient = 3 * gradientBytes, ofParameter = elementBytes;
+  if (point.offloadsOptimizer)
+    return kernels.memory(own * ofGradient) +
+           own * (gradientBytes + elementBytes) / hostBytesPerSecond;
+  return kernels.memory(own * (kMomentBytes + ofGradient + ofParameter));
+}

@@ -1,0 +1,130 @@
+//===- LayerTimes.h - What one layer takes on one rank ----------*- C++ -*-===//
+//
+// Of one micro-batch: computation in parts that stand between collectives, and
+// these collectives. Slots.cpp puts them into an order.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef HEDDLE_LIB_COST_LAYERTIMES_H
+#define HEDDLE_LIB_COST_LAYERTIMES_H
+
+#include "heddle/Cost/StepTime.h"
+
+#include <utility>
+
+namespace heddle::detail {
+
+/// One collective, as often as it is called.
+struct Call {
+  double seconds = 0;
+  double bytes = 0; ///< that each rank sends
+  double slows = 1; ///< what runs beside it, by this factor
+
+  Call operator*(double times) const {
+    return {seconds * times, bytes * times, slows};
+  }
+};
+
+/// A part of a layer, forward and backward.
+struct PartTimes {
+  ComputeSeconds forward, inputGrad, weightGrad;
+  ComputeSeconds again; ///< of forward, in a layer that is computed again
+  /// Operations of `again`, attention over the whole square, as
+  /// modelFlopsPerStep counts it.
+  double againFlops = 0;
+  double elements = 0;       ///< of parameters, on this rank
+  double expertElements = 0; ///< of these, those of routed experts
+};
+
+struct LayerTimes {
+  PartTimes attention, mlp;
+  /// Of attention's forward and backward, what keys on their way are hidden
+  /// beside.
+  double coreForward = 0, coreBackward = 0;
+  Call gather, reduce; ///< along tp: before a part, and behind it
+  /// Of a layer that is computed again: how many of them.
+  double gathersAgain = 0, reducesAgain = 0;
+  Call contextForward, contextBackward; ///< keys and values, along cp
+  Call exchange;                        ///< one way, along ep; none: no experts
+  Call parameters;                      ///< gathered, of ZeRO
+  Call gradients;                       ///< of their sums
+
+  double forwardSeconds() const {
+    return attention.forward.total() + mlp.forward.total();
+  }
+};
+
+/// What stands before the first layer and behind the last.
+struct EndTimes {
+  ComputeSeconds forward, inputGrad, weightGrad;
+  double elements = 0;
+  Call reduce; ///< along tp, in one micro-batch
+  Call gradients, parameters;
+};
+
+/// Groups of a point on the cluster.
+struct PointGroups {
+  GroupOnCluster tp, cp, ep, pp, shards, copies, expertShards, expertCopies;
+};
+
+/// All that is computed from model, cluster and point, but for the schedule.
+class LayerTimer {
+public:
+  LayerTimer(const ModelConfig &model, const TrainSettings &train,
+             const KernelTimes &kernels, const CollectiveTimes &collectives,
+             const Practice &practice, const PlanPoint &point);
+
+  LayerTimes layer(bool hasExperts) const;
+  /// Along tp: what is gathered before a part of a layer, and summed behind it.
+  std::pair<Call, Call> tensorCalls() const;
+  EndTimes embedding() const;
+  EndTimes head() const;
+  /// Between two stages.
+  double transferSeconds() const;
+  double transferBytes() const;
+  /// Of a rank with these elements of parameters.
+  double optimizerSeconds(double elements, double expertElements,
+                          double hostBytesPerSecond) const;
+  Call norm() const; ///< the sum that clips gradients
+  const PointGroups &groups() const { return placed; }
+
+private:
+  void place();
+  void multiply(PartTimes &part, double m, double n, double k,
+                bool isAgain = false, double groups = 1) const;
+  void move(PartTimes &part, double forwardBytes, double backwardBytes,
+            bool isAgain) const;
+  void projections(PartTimes &part) const;
+  void latentProjections(PartTimes &part) const;
+  void core(LayerTimes &times) const;
+  void plainMlp(PartTimes &part) const;
+  void expertsMlp(LayerTimes &times) const;
+  void communicate(LayerTimes &times, bool hasExperts) const;
+  void states(LayerTimes &times) const;
+  Call call(CollectiveKind kind, const GroupOnCluster &group,
+            double bytes) const;
+  Call inBuckets(CollectiveKind kind, const GroupOnCluster &group,
+                 double bytes) const;
+  Call gradientsOf(double elements, bool ofExperts) const;
+  Call parametersOf(double elements, bool ofExperts) const;
+  bool again(RecomputedPart part) const;
+
+  const ModelConfig &model;
+  const KernelTimes &kernels;
+  const CollectiveTimes &collectives;
+  const Practice &practice;
+  const PlanPoint &point;
+  PointGroups placed;
+  ProductFormat format;
+  double elementBytes, gradientBytes, reduceBytes;
+  double length;        ///< of a sequence
+  double tokens;        ///< that a rank of tp computes with
+  double edgeTokens;    ///< that it has between parts
+  double queries, keys; ///< of a token: heads x their size, on this rank
+  double queryHeads;
+  unsigned recomputed; ///< RecomputedPart bits
+};
+
+} // namespace heddle::detail
+
+#endif // HEDDLE_LIB_COST_LAYERTIMES_H

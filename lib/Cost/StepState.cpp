@@ -1,0 +1,99 @@
+#include "StepState.h"
+
+#include "heddle/Schedule/Generate.h"
+
+#include <algorithm>
+
+using namespace heddle;
+using namespace heddle::detail;
+
+/// Where no file says: PCIe 5.0 x16, of which 50 GB/s are left.
+static constexpr double kHostBytesPerSecond = 50e9;
+/// A planner goes from one number of micro-batches to the next.
+static constexpr std::size_t kMostTables = 64;
+
+StepTimes::State::State(const ModelConfig &model, const TrainSettings &train,
+                        const Cluster &cluster, const Practice &practice,
+                        KernelTimes kernels)
+    : model(model), train(train), device(cluster.device), practice(practice),
+      kernels(std::move(kernels)), collectives(cluster),
+      hostBytesPerSecond(
+          cluster.hostLinkBytesPerSecond.value_or(kHostBytesPerSecond)) {
+  sparseBefore.push_back(0);
+  for (std::int64_t layer = 0; layer < model.layers; ++layer)
+    sparseBefore.push_back(sparseBefore.back() +
+                           (model.experts && model.hasExperts(layer)));
+}
+
+std::string_view StepTimes::State::peakName(const PlanPoint &point) const {
+  static constexpr std::string_view peaks[] = {"fp32", "bf16", "fp8", "fp4"};
+  const std::optional<ProductFormat> format = productFormat(point.recipe);
+  return format ? peaks[static_cast<std::size_t>(*format)] : "";
+}
+
+Result<const ScheduleTable *>
+StepTimes::State::table(const PlanPoint &point) const {
+  const Key key = {point.schedule, point.pp, point.chunks, point.microBatches};
+  auto found = tables.find(key);
+  if (found == tables.end()) {
+    Result<ScheduleTable> made = generateSchedule(
+        point.schedule, point.pp, point.chunks, point.microBatches);
+    if (!made)
+      return made.error();
+    if (tables.size() >= kMostTables)
+      tables.clear();
+    found = tables.emplace(key, std::move(*made)).first;
+  }
+  return &found->second;
+}
+
+LayerTimer heddle::detail::timerOf(const StepTimes::State &state,
+                                   const PlanPoint &point) {
+  return LayerTimer(state.model, state.train, state.kernels, state.collectives,
+                    state.practice, point);
+}
+
+SlotParts heddle::detail::partsOf(const StepTimes::State &state,
+                                  const PlanPoint &point,
+                                  const LayerTimer &timer) {
+  SlotParts parts;
+  if (state.sparseLayers() < state.model.layers)
+    parts.plain = timer.layer(false);
+  if (state.sparseLayers() > 0)
+    parts.sparse = timer.layer(true);
+  parts.embedding = timer.embedding();
+  parts.head = timer.head();
+  parts.tensorOverlap = state.practice.tensorOverlap;
+  parts.context = point.context;
+  parts.tp = static_cast<double>(point.tp);
+  parts.prefetch = point.prefetch;
+  parts.overlaps = point.overlaps;
+  if (point.zeroStage >= 3) {
+    parts.gathersForward = point.gather != PlanGather::OncePerStep;
+    parts.gathersBackward = point.gather == PlanGather::EveryPass;
+  }
+  parts.sums = point.reduce == PlanReduce::EveryMicroBatch;
+  return parts;
+}
+
+ChunkContent heddle::detail::contentOf(const StepTimes::State &state,
+                                       const PlanPoint &point,
+                                       std::int64_t rank, std::int64_t chunk) {
+  const std::int64_t stage = point.stageOf(rank, chunk);
+  std::int64_t first = 0;
+  for (std::int64_t i = 0; i < stage; ++i)
+    first += point.layers[static_cast<std::size_t>(i)];
+  const std::int64_t layers = point.layers[static_cast<std::size_t>(stage)];
+  auto before = [&](std::int64_t layer) {
+    return state.sparseBefore[static_cast<std::size_t>(layer)];
+  };
+  ChunkContent content;
+  content.sparse = before(first + layers) - before(first);
+  content.plain = layers - content.sparse;
+  if (!point.recomputed.empty())
+    content.again = std::min(
+        layers, point.recomputedOf(rank)[static_cast<std::size_t>(chunk)]);
+  content.hasEmbedding = stage == 0;
+  content.hasHead = stage + 1 == std::ssize(point.layers);
+  return content;
+}

@@ -1,0 +1,54 @@
+//===- StepState.h - What StepTimes keeps -----------------------*- C++ -*-===//
+
+#ifndef HEDDLE_LIB_COST_STEPSTATE_H
+#define HEDDLE_LIB_COST_STEPSTATE_H
+
+#include "Slots.h"
+
+#include <map>
+#include <tuple>
+
+namespace heddle {
+
+struct StepTimes::State {
+  State(const ModelConfig &model, const TrainSettings &train,
+        const Cluster &cluster, const Practice &practice, KernelTimes kernels);
+
+  const ModelConfig model;
+  const TrainSettings train;
+  const Device device;
+  const Practice practice;
+  const KernelTimes kernels;
+  const CollectiveTimes collectives;
+  const double hostBytesPerSecond;
+  /// Of the first i layers, those with experts.
+  std::vector<std::int64_t> sparseBefore;
+
+  /// Whose peak the point's products have; "" for a recipe that has none.
+  std::string_view peakName(const PlanPoint &point) const;
+  bool hasFormat(const PlanPoint &point) const {
+    return device.peak(peakName(point)) > 0;
+  }
+  std::int64_t sparseLayers() const { return sparseBefore.back(); }
+  /// The table of a point's schedule, made once.
+  Result<const ScheduleTable *> table(const PlanPoint &point) const;
+
+private:
+  using Key =
+      std::tuple<PlanScheduleKind, std::int64_t, std::int64_t, std::int64_t>;
+  mutable std::map<Key, ScheduleTable> tables;
+};
+
+namespace detail {
+
+LayerTimer timerOf(const StepTimes::State &state, const PlanPoint &point);
+SlotParts partsOf(const StepTimes::State &state, const PlanPoint &point,
+                  const LayerTimer &timer);
+/// Of one chunk of one place.
+ChunkContent contentOf(const StepTimes::State &state, const PlanPoint &point,
+                       std::int64_t rank, std::int64_t chunk);
+
+} // namespace detail
+} // namespace heddle
+
+#endif // HEDDLE_LIB_COST_STEPSTATE_H

@@ -1,0 +1,487 @@
+#include "heddle/Cost/StepTime.h"
+
+#include "Slots.h"
+#include "StepState.h"
+
+#include "heddle/Schedule/Generate.h"
+#include "heddle/Schedule/Simulate.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+using namespace heddle;
+using namespace heddle::detail;
+
+static double real(std::int64_t value) { return static_cast<double>(value); }
+
+ComputeSeconds &ComputeSeconds::operator+=(const ComputeSeconds &other) {
+  products += other.products;
+  attention += other.attention;
+  memory += other.memory;
+  return *this;
+}
+
+ComputeSeconds ComputeSeconds::operator*(double times) const {
+  return {products * times, attention * times, memory * times};
+}
+
+std::string_view heddle::timeAxisName(TimeAxis axis) {
+  static constexpr std::string_view names[] = {"tp", "cp", "ep", "dp", "pp"};
+  return names[static_cast<std::size_t>(axis)];
+}
+
+double StepTime::mfu() const {
+  return modelFlops / (seconds * peakFlops * real(ranks));
+}
+
+double StepTime::hfu() const {
+  return hardwareFlops / (seconds * peakFlops * real(ranks));
+}
+
+double StepTime::tokensPerSecondPerDevice() const {
+  return tokens / (seconds * real(ranks));
+}
+
+namespace {
+
+/// Times of all slots of a point, then a step of them.
+class Step {
+public:
+  Step(const StepTimes::State &state, const PlanPoint &point)
+      : state(state), point(point), timer(timerOf(state, point)),
+        parts(partsOf(state, point, timer)), builder(parts) {}
+
+  Result<StepTime> run();
+
+private:
+  /// What a chunk's slots take, and how long in them nothing is computed.
+  struct Timed {
+    ChunkContent content;
+    ChunkTimes times;
+    ChunkEdges edges;
+    std::array<double, timeAxes> exposed = {}; ///< of one micro-batch
+  };
+  struct Place {
+    std::vector<std::size_t> chunks; ///< of `timed`
+    double work = 0;                 ///< of all its slots
+    double sums = 0, gathers = 0;    ///< along dp, once in a step
+    double optimizer = 0;
+    double tail = 0; ///< behind the last slot
+  };
+
+  double slot(SlotKind kind, const ChunkContent &chunk,
+              std::array<double, timeAxes> &exposed);
+  std::size_t timeChunk(const ChunkContent &chunk);
+  void timeEdges(Timed &timed);
+  void timePlace(std::int64_t rank);
+  double tailOf(std::int64_t rank, const std::vector<Slot> &row,
+                const std::vector<TimeSpan> &spans) const;
+  Result<void> runSchedule(StepTime &step);
+  void runAlone(StepTime &step);
+  void finish(StepTime &step);
+  void count(StepTime &step) const;
+  void countAxes(StepTime &step) const;
+  bool sumsOnce() const { return !parts.sums; }
+  /// Parameters that are gathered before the first micro-batch.
+  bool gathersFirst() const;
+  ScheduleTimes scheduleTimes(double transfer) const;
+
+  const StepTimes::State &state;
+  const PlanPoint &point;
+  const LayerTimer timer;
+  const SlotParts parts;
+  SlotBuilder builder;
+  bool splits = false; ///< the schedule has W slots
+  std::vector<Timed> timed;
+  std::vector<Place> places;
+  double makespan = 0; ///< of slots and tails
+};
+
+} // namespace
+
+bool Step::gathersFirst() const {
+  if (point.zeroStage == 0)
+    return false;
+  return point.zeroStage >= 3 ? point.gather == PlanGather::OncePerStep
+                              : state.practice.gathersInNextStep;
+}
+
+/// Slots follow each other while collectives of states still run, but no faster
+/// than these can.
+double Step::slot(SlotKind kind, const ChunkContent &chunk,
+                  std::array<double, timeAxes> &exposed) {
+  const std::span<const StreamTask> tasks = builder.build(kind, chunk);
+  const StreamTiming timing = runStreams(tasks);
+  constexpr auto dp = static_cast<std::size_t>(TimeAxis::Dp);
+  double states = 0, line = 0;
+  for (const StreamTask &task : tasks)
+    if (task.stream == static_cast<int>(dp))
+      states += task.seconds;
+  for (std::size_t s = 0; s < numStreams; ++s)
+    if (s != dp)
+      line = std::max(line, timing.ended[s]);
+  const double seconds = std::max(line, states);
+  for (std::size_t axis = 0; axis < timeAxes; ++axis)
+    exposed[axis] += timing.exposed[axis];
+  exposed[dp] -= timing.seconds - seconds; // what runs on beside the next slot
+  return seconds;
+}
+
+void Step::timeEdges(Timed &timed) {
+  const ChunkContent &chunk = timed.content;
+  double sums = 0, slows = 1, gathers = 0;
+  for (std::int64_t i = 0; i < chunk.layers(); ++i) {
+    const LayerTimes &layer = parts.layer(chunk, i);
+    sums += layer.gradients.seconds;
+    slows = std::max(slows, layer.gradients.slows);
+    gathers += layer.parameters.seconds;
+  }
+  if (sumsOnce() && parts.overlaps)
+    timed.edges.lastBackward = std::min(
+        sums * (1 - 1 / slows),
+        (timed.times.inputGrad + timed.times.weightGrad) * (slows - 1));
+  if (gathersFirst()) {
+    const double first = parts.overlaps
+                             ? runStreams(builder.buildFirst(chunk)).seconds
+                             : gathers + timed.times.forward;
+    timed.edges.firstForward = std::max(0.0, first - timed.times.forward);
+  }
+}
+
+std::size_t Step::timeChunk(const ChunkContent &chunk) {
+  for (std::size_t i = 0; i < timed.size(); ++i)
+    if (timed[i].content == chunk)
+      return i;
+  Timed &entry = timed.emplace_back();
+  entry.content = chunk;
+  entry.times.forward = slot(SlotKind::Forward, chunk, entry.exposed);
+  if (splits) {
+    entry.times.inputGrad = slot(SlotKind::InputGrad, chunk, entry.exposed);
+    entry.times.weightGrad = slot(SlotKind::WeightGrad, chunk, entry.exposed);
+  } else {
+    entry.times.inputGrad = slot(SlotKind::Backward, chunk, entry.exposed);
+    entry.times.weightGrad = 0;
+  }
+  timeEdges(entry);
+  return timed.size() - 1;
+}
+
+void Step::timePlace(std::int64_t rank) {
+  Place &place = places[static_cast<std::size_t>(rank)];
+  double elements = 0, experts = 0;
+  auto addLayers = [&](double count, const LayerTimes &layer) {
+    elements += count * (layer.attention.elements + layer.mlp.elements);
+    experts += count * layer.mlp.expertElements;
+    place.sums += count * layer.gradients.seconds;
+    place.gathers += count * layer.parameters.seconds;
+  };
+  auto addEnd = [&](const EndTimes &end) {
+    elements += end.elements;
+    place.sums += end.gradients.seconds;
+    place.gathers += end.parameters.seconds;
+  };
+  for (std::int64_t chunk = 0; chunk < point.chunks; ++chunk) {
+    const ChunkContent content = contentOf(state, point, rank, chunk);
+    place.chunks.push_back(timeChunk(content));
+    const Timed &of = timed[place.chunks.back()];
+    place.work +=
+        real(point.microBatches) *
+            (of.times.forward + of.times.inputGrad + of.times.weightGrad) +
+        of.edges.firstForward + of.edges.lastBackward;
+    addLayers(real(content.plain), parts.plain);
+    addLayers(real(content.sparse), parts.sparse);
+    if (content.hasEmbedding)
+      addEnd(parts.embedding);
+    if (content.hasHead)
+      addEnd(parts.head);
+  }
+  place.optimizer =
+      timer.optimizerSeconds(elements, experts, state.hostBytesPerSecond);
+}
+
+//===----------------------------------------------------------------------===//
+// Time
+//===----------------------------------------------------------------------===//
+
+/// How long sums of gradients run on behind the last slot: each layer's is
+/// ready when its part of the chunk's last backward has run.
+double Step::tailOf(std::int64_t rank, const std::vector<Slot> &row,
+                    const std::vector<TimeSpan> &spans) const {
+  const Place &place = places[static_cast<std::size_t>(rank)];
+  if (!sumsOnce())
+    return 0;
+  if (!parts.overlaps)
+    return place.sums;
+  std::vector<char> seen(place.chunks.size());
+  std::vector<std::size_t> lasts; // in row, from the end
+  double end = 0, ofEnds = 0, free = 0;
+  for (std::size_t i = row.size(); i-- > 0;) {
+    end = std::max(end, spans[i].end);
+    const auto chunk = static_cast<std::size_t>(row[i].chunk());
+    if (row[i].endsMicroBatch() && !seen[chunk]) {
+      seen[chunk] = 1;
+      lasts.push_back(i);
+    }
+  }
+  for (auto last = lasts.rbegin(); last != lasts.rend(); ++last) {
+    const auto chunk = static_cast<std::size_t>(row[*last].chunk());
+    const ChunkContent &content = timed[place.chunks[chunk]].content;
+    const TimeSpan span = spans[*last];
+    ofEnds += (content.hasHead ? parts.head.gradients.seconds : 0) +
+              (content.hasEmbedding ? parts.embedding.gradients.seconds : 0);
+    for (std::int64_t i = content.layers(); i-- > 0;) {
+      const double part = real(content.layers() - i) / real(content.layers());
+      free = std::max(free, span.start + span.length() * part) +
+             parts.layer(content, i).gradients.seconds;
+    }
+  }
+  return std::max(0.0, std::max(free, end) + ofEnds - end);
+}
+
+ScheduleTimes Step::scheduleTimes(double transfer) const {
+  ScheduleTimes times;
+  times.transfer = transfer;
+  for (const Place &place : places) {
+    times.chunks.emplace_back();
+    times.edges.emplace_back();
+    for (std::size_t chunk : place.chunks) {
+      times.chunks.back().push_back(timed[chunk].times);
+      times.edges.back().push_back(timed[chunk].edges);
+    }
+  }
+  return times;
+}
+
+Result<void> Step::runSchedule(StepTime &step) {
+  Result<const ScheduleTable *> table = state.table(point);
+  if (!table)
+    return table.error();
+  for (const std::vector<Slot> &row : (*table)->rows)
+    splits |= std::any_of(row.begin(), row.end(), [](Slot slot) {
+      return slot.kind() == SlotKind::WeightGrad;
+    });
+  for (std::int64_t rank = 0; rank < point.pp; ++rank)
+    timePlace(rank);
+  // What is gathered before the first micro-batch is gathered while a place
+  // waits for it.
+  double reaches = 0;
+  ScheduleTimes times = scheduleTimes(timer.transferSeconds());
+  for (std::size_t rank = 0; rank < times.chunks.size(); ++rank) {
+    double &first = times.edges[rank][0].firstForward;
+    first = std::max(0.0, first - reaches);
+    reaches += times.chunks[rank][0].forward;
+    for (std::size_t chunk = 1; chunk < times.edges[rank].size(); ++chunk)
+      times.edges[rank][chunk].firstForward = 0;
+  }
+  const ScheduleTiming timing = simulateSchedule(**table, times);
+  double busy = 0, slots = 0;
+  for (std::size_t rank = 0; rank < places.size(); ++rank) {
+    Place &place = places[rank];
+    place.tail = tailOf(static_cast<std::int64_t>(rank), (*table)->rows[rank],
+                        timing.slots[rank]);
+    makespan = std::max(makespan, timing.ranks[rank].span.end + place.tail);
+    slots = std::max(slots, timing.ranks[rank].span.end);
+    busy += timing.ranks[rank].busy;
+  }
+  step.bubbleFraction = 1 - busy / (slots * real(point.pp));
+  times.transfer = 0;
+  AxisTime &pp = step.axes[static_cast<std::size_t>(TimeAxis::Pp)];
+  pp.exposed = timing.makespan - simulateSchedule(**table, times).makespan;
+  return {};
+}
+
+/// One place: micro-batches one after the other.
+void Step::runAlone(StepTime &step) {
+  timePlace(0);
+  Place &place = places[0];
+  const Timed &of = timed[place.chunks[0]];
+  const std::vector<Slot> row = {
+      Slot(SlotKind::Backward, 0, point.microBatches - 1)};
+  const double last =
+      of.times.inputGrad + of.times.weightGrad + of.edges.lastBackward;
+  place.tail = tailOf(0, row, {{place.work - last, place.work}});
+  makespan = place.work + place.tail;
+  step.bubbleFraction = 0;
+}
+
+void Step::finish(StepTime &step) {
+  double behind = 0;
+  const bool gathers = point.zeroStage > 0 && point.zeroStage < 3 &&
+                       !state.practice.gathersInNextStep;
+  for (std::size_t rank = 0; rank < places.size(); ++rank) {
+    const Place &place = places[rank];
+    behind = std::max(behind, place.optimizer + (gathers ? place.gathers : 0));
+    if (place.work > places[static_cast<std::size_t>(step.busiest)].work)
+      step.busiest = static_cast<std::int64_t>(rank);
+  }
+  const Place &busiest = places[static_cast<std::size_t>(step.busiest)];
+  for (std::size_t chunk : busiest.chunks) {
+    for (std::size_t axis = 0; axis < timeAxes; ++axis)
+      step.axes[axis].exposed +=
+          real(point.microBatches) * timed[chunk].exposed[axis];
+    step.axes[static_cast<std::size_t>(TimeAxis::Dp)].exposed +=
+        timed[chunk].edges.firstForward;
+  }
+  step.axes[static_cast<std::size_t>(TimeAxis::Dp)].exposed +=
+      busiest.tail + (gathers ? busiest.gathers : 0);
+  step.optimizer = busiest.optimizer;
+  step.seconds = makespan + timer.norm().seconds + behind;
+}
+
+//===----------------------------------------------------------------------===//
+// Counts
+//===----------------------------------------------------------------------===//
+
+void Step::count(StepTime &step) const {
+  const double m = real(point.microBatches);
+  const double rest = real(point.ranks() / point.pp) * m;
+  auto addEnd = [&](const EndTimes &end) {
+    for (const ComputeSeconds &each :
+         {end.forward, end.inputGrad, end.weightGrad})
+      step.compute += each * m;
+  };
+  double again = 0;
+  for (std::int64_t rank = 0; rank < point.pp; ++rank)
+    for (std::size_t index : places[static_cast<std::size_t>(rank)].chunks) {
+      const ChunkContent &chunk = timed[index].content;
+      for (std::int64_t i = 0; i < chunk.layers(); ++i) {
+        const LayerTimes &layer = parts.layer(chunk, i);
+        for (const PartTimes *part : {&layer.attention, &layer.mlp}) {
+          if (i < chunk.again)
+            again += rest * part->againFlops;
+          if (rank != step.busiest)
+            continue;
+          for (const ComputeSeconds &each :
+               {part->forward, part->inputGrad, part->weightGrad})
+            step.compute += each * m;
+          if (i < chunk.again)
+            step.compute += part->again * m;
+        }
+      }
+      if (rank == step.busiest && chunk.hasHead)
+        addEnd(parts.head);
+      if (rank == step.busiest && chunk.hasEmbedding)
+        addEnd(parts.embedding);
+    }
+  const std::int64_t sequences =
+      point.dp * point.microBatches * point.microBatch;
+  step.modelFlops =
+      modelFlopsPerStep(state.model, sequences, state.train.sequenceLength);
+  step.hardwareFlops = step.modelFlops + again;
+  step.tokens = real(sequences) * real(state.train.sequenceLength);
+  step.ranks = point.ranks();
+  step.peakFlops = state.device.peak(state.peakName(point));
+}
+
+/// Calls and bytes of the busiest place.
+void Step::countAxes(StepTime &step) const {
+  const double m = real(point.microBatches);
+  auto add = [&](TimeAxis axis, const Call &call, double times) {
+    AxisTime &of = step.axes[static_cast<std::size_t>(axis)];
+    of.seconds += call.seconds * times;
+    of.bytesPerRank += call.bytes * times;
+  };
+  const bool isOnce = sumsOnce();
+  double gathers = point.zeroStage == 0 ? 0
+                   : point.zeroStage < 3
+                       ? 1
+                       : m * (parts.gathersForward + parts.gathersBackward);
+  if (point.zeroStage >= 3 && point.gather == PlanGather::OncePerStep)
+    gathers = 1;
+  for (std::size_t index :
+       places[static_cast<std::size_t>(step.busiest)].chunks) {
+    const ChunkContent &chunk = timed[index].content;
+    for (std::int64_t i = 0; i < chunk.layers(); ++i) {
+      const LayerTimes &layer = parts.layer(chunk, i);
+      const bool isAgain = i < chunk.again;
+      const bool gathersInputs =
+          parts.tensorOverlap != TensorOverlap::None && !splits;
+      add(TimeAxis::Tp, layer.gather,
+          m * (4 + (gathersInputs ? 2 : 0) +
+               (isAgain ? layer.gathersAgain : 0)));
+      add(TimeAxis::Tp, layer.reduce,
+          m * (4 + (isAgain ? layer.reducesAgain : 0)));
+      const double rounds = parts.context == PlanContext::Ulysses ? 2 : 1;
+      add(TimeAxis::Cp, layer.contextForward, m * rounds);
+      add(TimeAxis::Cp, layer.contextBackward, m * rounds);
+      add(TimeAxis::Ep, layer.exchange, m * 4);
+      add(TimeAxis::Dp, layer.gradients, isOnce ? 1 : m);
+      add(TimeAxis::Dp, layer.parameters, gathers);
+    }
+    for (const auto &[has, end] : {std::pair{chunk.hasHead, &parts.head},
+                                   {chunk.hasEmbedding, &parts.embedding}}) {
+      if (!has)
+        continue;
+      add(TimeAxis::Tp, end->reduce, m);
+      add(TimeAxis::Dp, end->gradients, 1);
+      add(TimeAxis::Dp, end->parameters, point.zeroStage > 0 ? 1 : 0);
+    }
+  }
+  if (point.pp > 1)
+    add(TimeAxis::Pp, {timer.transferSeconds(), timer.transferBytes()},
+        2 * m * real(point.chunks));
+  const PointGroups &groups = timer.groups();
+  const GroupOnCluster &states =
+      groups.copies.level > groups.shards.level ? groups.copies : groups.shards;
+  for (const auto &[axis, group] : {std::pair{TimeAxis::Tp, &groups.tp},
+                                    {TimeAxis::Cp, &groups.cp},
+                                    {TimeAxis::Ep, &groups.ep},
+                                    {TimeAxis::Dp, &states},
+                                    {TimeAxis::Pp, &groups.pp}}) {
+    AxisTime &of = step.axes[static_cast<std::size_t>(axis)];
+    of.level = group->level;
+    of.slowestBytesPerSecond = group->slowestBytesPerSecond;
+  }
+}
+
+Result<StepTime> Step::run() {
+  StepTime step;
+  places.resize(static_cast<std::size_t>(point.pp));
+  if (point.pp == 1 && point.chunks == 1)
+    runAlone(step);
+  else if (Result<void> done = runSchedule(step); !done)
+    return done.error();
+  finish(step);
+  count(step);
+  countAxes(step);
+  return step;
+}
+
+//===----------------------------------------------------------------------===//
+// Doors
+//===----------------------------------------------------------------------===//
+
+Result<StepTimes> StepTimes::of(const ModelConfig &model,
+                                const TrainSettings &train,
+                                const Cluster &cluster,
+                                const Practice &practice) {
+  Result<KernelTimes> kernels = KernelTimes::of(cluster.device);
+  if (!kernels)
+    return kernels.error();
+  return StepTimes(std::make_unique<State>(model, train, cluster, practice,
+                                           std::move(*kernels)));
+}
+
+StepTimes::StepTimes(std::unique_ptr<State> state) : state(std::move(state)) {}
+StepTimes::StepTimes(StepTimes &&) noexcept = default;
+StepTimes::~StepTimes() = default;
+
+Result<StepTime> StepTimes::simulate(const PlanPoint &point) const {
+  if (std::ssize(point.layers) != point.pp * point.chunks ||
+      std::accumulate(point.layers.begin(), point.layers.end(),
+                      std::int64_t{0}) != state->model.layers)
+    return Error{fmt::format(
+        "found {} numbers of layers for pp {} x chunks {}, "
+        "expected one each, of {} layers together",
+        point.layers.size(), point.pp, point.chunks, state->model.layers)};
+  if (!state->hasFormat(point)) {
+    StepTime never;
+    never.seconds = std::numeric_limits<double>::infinity();
+    return never;
+  }
+  return Step(*state, point).run();
+}

@@ -1,0 +1,41 @@
+//===- Streams.h - Tasks on streams, run in time ----------------*- C++ -*-===//
+
+#ifndef HEDDLE_LIB_COST_STREAMS_H
+#define HEDDLE_LIB_COST_STREAMS_H
+
+#include "heddle/Cost/StepTime.h"
+
+#include <array>
+#include <span>
+
+namespace heddle::detail {
+
+/// Computation, and one stream for each axis of communication.
+inline constexpr int computeStream = timeAxes;
+inline constexpr int numStreams = timeAxes + 1;
+
+/// A stream runs its tasks one after the other, in the order of the list.
+struct StreamTask {
+  int stream = computeStream;
+  double seconds = 0;
+  /// What must have ended before: places in the list, before this one.
+  std::array<int, 2> needs = {-1, -1};
+};
+
+struct StreamTiming {
+  double seconds = 0;                        ///< until the last task has ended
+  std::array<double, numStreams> ended = {}; ///< until each stream's last
+  /// In which nothing is computed, by the axis of what is waited for; behind
+  /// the last computation, of what ends last.
+  std::array<double, timeAxes> exposed = {};
+};
+
+/// Runs all. A task starts when its stream and its needs have ended, so that no
+/// task that takes longer lets another end earlier. (Tasks that slow each other
+/// while they overlap would not have this property, and more bandwidth could
+/// make a plan slower: SlotBuilder counts what they cost beforehand.)
+StreamTiming runStreams(std::span<const StreamTask> tasks);
+
+} // namespace heddle::detail
+
+#endif // HEDDLE_LIB_COST_STREAMS_H

@@ -1,0 +1,328 @@
+#include "Published.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <charconv>
+#include <fstream>
+#include <sstream>
+
+using namespace heddle;
+using namespace heddle::tool;
+
+//===----------------------------------------------------------------------===//
+// Files
+//===----------------------------------------------------------------------===//
+
+/// Cells of one record; a quoted one may go over several lines.
+static bool readRecord(std::istream &in, std::vector<std::string> &cells) {
+  cells.assign(1, "");
+  bool isQuoted = false, any = false;
+  for (int c; (c = in.get()) != EOF;) {
+    any = true;
+    if (c == '"' && isQuoted && in.peek() == '"')
+      cells.back() += static_cast<char>(in.get());
+    else if (c == '"')
+      isQuoted = !isQuoted;
+    else if (c == ',' && !isQuoted)
+      cells.emplace_back();
+    else if (c == '\n' && !isQuoted)
+      return true;
+    else if (c != '\r')
+      cells.back() += static_cast<char>(c);
+  }
+  return any;
+}
+
+Result<std::vector<Row>> heddle::tool::readCsv(const std::string &path) {
+  std::ifstream in(path);
+  std::vector<std::string> header, cells;
+  if (!in || !readRecord(in, header))
+    return Error{fmt::format("{}: cannot be read, expected a table with a "
+                             "header",
+                             path)};
+  std::vector<Row> rows;
+  while (readRecord(in, cells)) {
+    if (cells.size() != header.size())
+      return Error{fmt::format("{}: record {}: found {} cells, expected {}",
+                               path, rows.size() + 2, cells.size(),
+                               header.size())};
+    Row &row = rows.emplace_back();
+    for (std::size_t i = 0; i < cells.size(); ++i)
+      row[header[i]] = cells[i];
+  }
+  return rows;
+}
+
+//===----------------------------------------------------------------------===//
+// One row
+//===----------------------------------------------------------------------===//
+
+namespace {
+
+class Reader {
+public:
+  explicit Reader(const Row &row) : row(row) {}
+  Result<Published> read();
+
+private:
+  const std::string &text(const std::string &column) const {
+    static const std::string none;
+    auto found = row.find(column);
+    return found == row.end() ? none : found->second;
+  }
+  bool says(const std::string &column, std::string_view word) const {
+    return text(column).find(word) != std::string::npos;
+  }
+  double number(const std::string &column, double byDefault = 0) const {
+    return text(column).empty() ? byDefault : std::stod(text(column));
+  }
+  std::int64_t count(const std::string &column, std::int64_t byDefault) const {
+    return static_cast<std::int64_t>(
+        number(column, static_cast<double>(byDefault)));
+  }
+  void assume(const std::string &what) {
+    out.assumed += out.assumed.empty() ? what : "; " + what;
+  }
+
+  void readModel();
+  Result<void> readCluster();
+  void readStages();
+  void readStates();
+  void readRecompute();
+  void readPractice();
+  void readTime();
+  bool isNvidia() const { return says("source", "NVIDIA"); }
+  bool isOldMegatron() const {
+    return says("source", "Korthikanti") || says("source", "Narayanan");
+  }
+
+  const Row &row;
+  Published out;
+};
+
+} // namespace
+
+void Reader::readModel() {
+  ModelConfig &model = out.model;
+  model.hidden = count("hidden", 0);
+  model.layers = count("layers", 0);
+  model.kvHeads = count("kv_heads", count("heads", 0));
+  model.queryHeadsPerKvHead = count("heads", 0) / model.kvHeads;
+  model.headSize = model.hidden / count("heads", 1);
+  model.ffn = count("ffn_hidden", 4 * model.hidden);
+  model.vocabulary = count("vocab", 51200);
+  if (text("vocab").empty())
+    assume("vocabulary 51200");
+  model.gatedMlp = says("model_name", "Llama") || says("model_name", "LLaMA");
+  if (!model.gatedMlp) {
+    model.norm = NormKind::Layer;
+    model.activation = Activation::GeluTanh;
+    if (!says("model_name", "Nemotron"))
+      model.position = PositionKind::Learned;
+  }
+  if (isOldMegatron())
+    model.dropout = {0.1, 0.1, 0.1};
+  model.tiedEmbeddings = says("notes", "tied embeddings");
+  out.train.sequenceLength = count("seq_len", 0);
+  out.train.globalBatch = count("global_batch", 0);
+}
+
+/// Rates per device and direction. A name of a device may say more than
+/// Devices.cpp knows.
+Result<void> Reader::readCluster() {
+  Cluster &cluster = out.cluster;
+  const std::int64_t devices = count("n_gpus", 1);
+  cluster.devicesPerNode = std::min(devices, count("gpus_per_node", 8));
+  cluster.nicsPerNode = cluster.devicesPerNode;
+  cluster.nodes = devices / cluster.devicesPerNode;
+  struct Known {
+    const char *word, *device;
+    double node, network;
+    bool adds;
+  };
+  static constexpr Known known[] = {
+      {"H100", "h100-sxm-80gb", 450e9, 50e9, true},
+      {"H800", "h800-sxm-80gb", 200e9, 50e9, true},
+      {"H200", "h200-sxm-141gb", 450e9, 50e9, true},
+      {"A100-40", "a100-sxm-40gb", 300e9, 25e9, false},
+      {"A100", "a100-sxm-80gb", 300e9, 25e9, false},
+      {"A800", "a800-sxm-80gb", 200e9, 25e9, false},
+  };
+  for (const Known &each : known) {
+    if (!says("gpu", each.word))
+      continue;
+    cluster.device = *deviceByName(each.device);
+    double network = each.network;
+    // IBM: 400 and 800 Gb/s for a node of 8.
+    if (says("notes", "400Gbps per node"))
+      network = 6.25e9;
+    if (says("notes", "800Gbps per node"))
+      network = 12.5e9;
+    cluster.links = {{"node", 1, each.node, std::nullopt, 1, each.adds}};
+    if (cluster.nodes > 1)
+      cluster.links.push_back(
+          {"cluster", cluster.nodes, network, std::nullopt, 1, false});
+    if (says("gpu", "HBM2e")) {
+      // 500 of 700 W: power goes with the third power of the clock.
+      cluster.device.memoryBytesPerSecond = 2.4e12;
+      cluster.device.productRatio = cluster.device.attentionRatio = 0.894;
+    }
+    return {};
+  }
+  return Error{fmt::format("device {} is not known", text("gpu"))};
+}
+
+/// As even as can be; where the row says that the first and last stage have a
+/// layer less, so.
+void Reader::readStages() {
+  PlanPoint &point = out.point;
+  point.tp = count("tp", 1);
+  point.cp = count("cp", 1);
+  point.pp = count("pp", 1);
+  point.dp = count("n_gpus", 1) / (point.tp * point.cp * point.pp);
+  point.sequenceParallel = point.tp > 1 && text("sp") != "0";
+  if (point.cp > 1)
+    point.context = PlanContext::Ring;
+  point.microBatch = count("micro_batch", 1);
+  point.microBatches = out.train.globalBatch / (point.dp * point.microBatch);
+  point.chunks = point.pp > 1 ? count("vpp", 1) : 1;
+  if (point.pp > 1 && text("vpp").empty()) {
+    point.chunks = 4;
+    assume("4 chunks");
+  }
+  if (point.pp > 1)
+    point.schedule = point.chunks > 1 ? PlanScheduleKind::Interleaved1F1B
+                                      : PlanScheduleKind::OneFOneB;
+  const std::int64_t stages = point.pp * point.chunks;
+  const bool hasShortEnds = says("notes", "one layer fewer");
+  const std::int64_t layers = out.model.layers + (hasShortEnds ? 2 : 0);
+  for (std::int64_t stage = 0; stage < stages; ++stage)
+    point.layers.push_back(layers / stages + (stage < layers % stages));
+  if (hasShortEnds) {
+    --point.layers.front();
+    --point.layers.back();
+  }
+}
+
+void Reader::readStates() {
+  PlanPoint &point = out.point;
+  const bool isFp8 = says("precision", "fp8");
+  point.recipe = isFp8 ? "fp8" : "bf16";
+  point.zeroStage = count("zero_stage", 0);
+  point.shardGroup = point.zeroStage > 0 ? point.dp * point.cp : 1;
+  if (says("notes", "HSDP"))
+    point.shardGroup = std::min<std::int64_t>(8, point.dp);
+  // FSDP: a layer is a unit, gathered one ahead, in every pass; sums in bf16
+  // (llm-foundry's PURE) or fp32. Megatron and NeMo: sums of all micro-batches.
+  if (point.zeroStage == 3) {
+    point.gather = says("notes", "SHARD_GRAD_OP") ? PlanGather::EveryMicroBatch
+                                                  : PlanGather::EveryPass;
+    point.reduce = PlanReduce::EveryMicroBatch;
+    point.prefetch = 1;
+    point.bucketBytes = std::int64_t{1} << 40;
+  } else {
+    point.bucketBytes = std::int64_t{160} << 20; // 40 M elements in fp32
+  }
+  point.gradients = "fp32";
+  point.reduceFormat =
+      says("source", "NeMo") || says("notes", "PURE") ? "bf16" : "fp32";
+  point.overlaps = !isOldMegatron();
+}
+
+/// Selective is another thing in each software.
+void Reader::readRecompute() {
+  PlanPoint &point = out.point;
+  Practice &practice = out.practice;
+  constexpr unsigned whole = AgainNorms | AgainProjections | AgainCore |
+                             AgainOutput | AgainUp | AgainActivation |
+                             AgainDown;
+  practice.full = whole;
+  if (text("recompute") == "none" || text("recompute").empty())
+    return;
+  const bool isFull = text("recompute") == "full";
+  point.recompute = isFull ? PointRecompute::Full : PointRecompute::Selective;
+  std::int64_t every = 1;
+  if (says("source", "MaxText"))
+    practice.selective = whole & ~AgainProjections; // save_qkv_proj
+  else if (says("source", "torchtitan") || says("source", "torchao")) {
+    // "op": every second product, of 7 the 2nd, 4th and 6th: 36 % of a layer's,
+    // as the output and down projections are.
+    practice.selective = AgainNorms | AgainActivation | AgainOutput | AgainDown;
+    if (says("notes", "selective layer") || says("notes", "every 2nd layer"))
+      every = 2, practice.selective = whole;
+  } else if (says("source", "IBM")) {
+    every = 2;
+    practice.selective = whole;
+    assume("every second layer computed again");
+  } else
+    practice.selective = AgainCore; // Megatron
+  for (std::int64_t rank = 0; rank < point.pp; ++rank)
+    point.recomputed.push_back(point.layersOf(rank) / every);
+}
+
+void Reader::readPractice() {
+  Practice &practice = out.practice;
+  const bool isHopper =
+      says("gpu", "H100") || says("gpu", "H800") || says("gpu", "H200");
+  if (says("attention_impl", "unfused") || isOldMegatron())
+    practice.attention = AttentionKernel::Whole;
+  else if (isHopper && !isNvidia())
+    practice.attention = AttentionKernel::Flash2;
+  practice.storesMasks = isOldMegatron();
+  practice.gathersInNextStep = true;
+  if (isNvidia())
+    practice.tensorOverlap = TensorOverlap::Pieces;
+  else if (says("notes", "async TP"))
+    practice.tensorOverlap = TensorOverlap::Pieces;
+  else if (says("notes", "vanilla TP"))
+    practice.tensorOverlap = TensorOverlap::None;
+  else
+    practice.tensorOverlap = TensorOverlap::Backward;
+}
+
+/// Where only TFLOP/s are printed: model FLOPs over them.
+void Reader::readTime() {
+  out.seconds = number("step_time_s");
+  if (out.seconds == 0) {
+    out.seconds = modelFlopsPerStep(out.model, out.train.globalBatch,
+                                    out.train.sequenceLength) /
+                  (number("n_gpus") * number("tflops_per_gpu") * 1e12);
+    assume("step time from TFLOP/s");
+  }
+}
+
+Result<Published> Reader::read() {
+  out.id = text("row_id");
+  out.source = text("source");
+  out.name = text("model_name");
+  std::vector<std::string> lacking;
+  for (const char *column :
+       {"layers", "hidden", "heads", "seq_len", "n_gpus", "tp", "pp",
+        "micro_batch", "global_batch", "recompute", "precision"})
+    if (text(column).empty())
+      lacking.push_back(column);
+  const bool isFirst = text("split") == "calibration";
+  if (!isFirst && text("vocab").empty())
+    lacking.push_back("vocab");
+  if (!isFirst && count("pp", 1) > 1 && text("vpp").empty())
+    lacking.push_back("vpp");
+  if (text("step_time_s").empty() &&
+      !(isFirst && !text("tflops_per_gpu").empty()))
+    lacking.push_back("step_time_s");
+  if (!lacking.empty())
+    return Error{fmt::format("the row lacks {}", fmt::join(lacking, ", "))};
+  readModel();
+  if (Result<void> done = readCluster(); !done)
+    return done.error();
+  readStages();
+  readStates();
+  readRecompute();
+  readPractice();
+  readTime();
+  return std::move(out);
+}
+
+Result<Published> heddle::tool::readPublished(const Row &row) {
+  return Reader(row).read();
+}
