@@ -98,10 +98,7 @@ Result<void> checkScheduleText(const Plan &plan) {
   if (plan.stages.schedule != PlanScheduleKind::Table ||
       plan.stages.layers.empty())
     return {};
-  const std::vector<PlanRange> &chunks = plan.stages.layers.front();
-  Result<ScheduleTable> rows =
-      readRows(plan.stages.table, static_cast<std::int64_t>(chunks.size()),
-               plan.microBatches);
+  Result<ScheduleTable> rows = rowsOfPlan(plan);
   if (!rows)
     return Error{"plan: stages." + rows.message()};
   return {};

@@ -5,6 +5,8 @@
 #include "heddle/Schedule/Verify.h"
 #include "heddle/Support/Check.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 namespace heddle {
@@ -137,6 +139,57 @@ Result<ScheduleTable> generateSchedule(PlanScheduleKind kind,
   return table;
 }
 
+namespace {
+
+/// How much of a plan is as the placement has it: 0 where layers do not ascend
+/// from stage to stage, 1 where they do, 2 where the ends are the chain's too.
+int fits(const PlanStages &stages, const Placement &placement) {
+  std::int64_t next = 0;
+  for (std::int64_t stage = 0; stage < placement.stages(); ++stage) {
+    const PlanPlace at = placement.placeOf({0, stage});
+    const PlanRange &held = stages.layers[static_cast<std::size_t>(at.rank)]
+                                         [static_cast<std::size_t>(at.chunk)];
+    if (held.empty())
+      continue;
+    if (held.first < next)
+      return 0;
+    next = held.last + 1;
+  }
+  return stages.embedding == placement.placeOf({0, 0}) &&
+                 stages.head == placement.placeOf({0, placement.stages() - 1})
+             ? 2
+             : 1;
+}
+
+} // namespace
+
+Result<ScheduleTable> rowsOfPlan(const Plan &plan) {
+  const PlanStages &stages = plan.stages;
+  const std::size_t chunks =
+      stages.layers.empty() ? 0 : stages.layers.front().size();
+  const std::int64_t ranks = static_cast<std::int64_t>(stages.table.size());
+  const bool isRagged =
+      std::any_of(stages.layers.begin(), stages.layers.end(),
+                  [&](const auto &rank) { return rank.size() != chunks; });
+  const bool isTold = !stages.table.empty() &&
+                      stages.table.front().find('@') != std::string::npos;
+  Result<Placement> best =
+      Placement::cyclic(ranks, static_cast<std::int64_t>(chunks));
+  if (!best)
+    return best.error();
+  if (!isTold && !isRagged && stages.layers.size() == stages.table.size()) {
+    Result<Placement> back =
+        Placement::backAndForth(ranks, static_cast<std::int64_t>(chunks));
+    if (fits(stages, *back) > fits(stages, *best))
+      best = std::move(back);
+    if (fits(stages, *best) == 0)
+      return Error{"schedule: the layers of the chunks ascend in no cyclic "
+                   "order of ranks, nor forth and back; begin each row of the "
+                   "table with the stages of its chunks, as @0,7 for two"};
+  }
+  return readRows(stages.table, *std::move(best), plan.microBatches);
+}
+
 Result<ScheduleTable> scheduleOfPlan(const Plan &plan) {
   const std::vector<std::vector<PlanRange>> &layers = plan.stages.layers;
   const std::int64_t ranks = static_cast<std::int64_t>(layers.size());
@@ -149,7 +202,7 @@ Result<ScheduleTable> scheduleOfPlan(const Plan &plan) {
                                chunks, rank.size())};
   Result<ScheduleTable> table =
       plan.stages.schedule == PlanScheduleKind::Table
-          ? readRows(plan.stages.table, chunks, plan.microBatches)
+          ? rowsOfPlan(plan)
           : generateSchedule(plan.stages.schedule, ranks, chunks,
                              plan.microBatches);
   if (!table)

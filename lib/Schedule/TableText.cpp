@@ -249,13 +249,18 @@ Result<ScheduleTable> readRows(const std::vector<std::string> &rows,
   Result<Placement> placement = Placement::cyclic(ranks, chunks);
   if (!placement)
     return placement.error();
+  return readRows(rows, *std::move(placement), microBatches);
+}
+
+Result<ScheduleTable> readRows(const std::vector<std::string> &rows,
+                               Placement placement, std::int64_t microBatches) {
   if (microBatches < 1 || microBatches > Slot::maxMicroBatches)
     return Error{fmt::format("schedule: {} micro-batches, expected 1 to {}",
                              microBatches, Slot::maxMicroBatches)};
-  RowReader reader(chunks, microBatches);
-  for (std::int64_t rank = 0; rank < ranks; ++rank)
+  RowReader reader(placement.chunks(), microBatches);
+  for (std::size_t rank = 0; rank < rows.size(); ++rank)
     if (Result<void> done =
-            reader.readRow(rank, rows[static_cast<std::size_t>(rank)]);
+            reader.readRow(static_cast<std::int64_t>(rank), rows[rank]);
         !done)
       return done.error();
   if (!reader.places.empty()) {
@@ -263,15 +268,16 @@ Result<ScheduleTable> readRows(const std::vector<std::string> &rows,
       return Error{fmt::format("schedule: {} of {} rows begin with the stages "
                                "of their chunks (@...), expected all or none",
                                reader.places.size(), rows.size())};
-    placement = Placement::of(reader.places);
-    if (!placement)
-      return placement.error();
+    Result<Placement> told = Placement::of(reader.places);
+    if (!told)
+      return told.error();
+    placement = *std::move(told);
   }
-  if (microBatches % placement->numPaths())
+  if (microBatches % placement.numPaths())
     return Error{fmt::format("schedule: {} micro-batches cannot be divided "
                              "among {} paths, expected a multiple",
-                             microBatches, placement->numPaths())};
-  return ScheduleTable{*std::move(placement), microBatches,
+                             microBatches, placement.numPaths())};
+  return ScheduleTable{std::move(placement), microBatches,
                        std::move(reader.rows)};
 }
 

@@ -24,6 +24,11 @@ Result<ScheduleTable> generateSchedule(PlanScheduleKind kind,
                                        std::int64_t ranks, std::int64_t chunks,
                                        std::int64_t microBatches);
 
+/// The rows of a plan's own table, not verified. Rows that do not say which
+/// stages their chunks are take that from the layers and ends: cyclic, or forth
+/// and back.
+Result<ScheduleTable> rowsOfPlan(const Plan &plan);
+
 /// The table that a plan asks for: generated, or read from its rows. Verified.
 Result<ScheduleTable> scheduleOfPlan(const Plan &plan);
 

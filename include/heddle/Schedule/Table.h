@@ -169,12 +169,15 @@ std::string slotText(Slot slot);
 /// second path: `@0,3'`.
 std::vector<std::string> writeRows(const ScheduleTable &table);
 
-/// Reads rows. Refused, with row and token: text that is no token,
+/// Reads rows. `placement` holds where they do not say one; cyclic if none is
+/// given. Refused, with row and token: text that is no token,
 /// micro-batches and chunks out of range, more than two joined slots, rows of
 /// different placements, too many slots. Whether the table can run is
 /// verifySchedule's question.
 Result<ScheduleTable> readRows(const std::vector<std::string> &rows,
                                std::int64_t chunks, std::int64_t microBatches);
+Result<ScheduleTable> readRows(const std::vector<std::string> &rows,
+                               Placement placement, std::int64_t microBatches);
 
 } // namespace heddle
 

@@ -114,7 +114,7 @@ TEST(CheckStages, UnequalStagesAndIdleRanksAreWarnedOf) {
   EXPECT_EQ(checked(oneChunkEach({4, 1, 1, 1}, 64)),
             "warning: stages are unequal: rank 0 of pp has 4 layers, the mean "
             "is 1.75; the others wait for it\n");
-  // (p - 1) / m of the busy time.
+  // (p - 1) / (m + p - 1) of the whole.
   EXPECT_EQ(checked(oneChunkEach({2, 2, 2, 2}, 4)),
             "warning: schedule one_f_one_b of 4 micro-batches on 4 ranks of "
             "pp: they idle 42.9 % of a step, with equal stages and free "
@@ -134,6 +134,25 @@ TEST(CheckStages, TablesOfTheirOwn) {
   plan.stages.table = {"F0 D0 F1 D1 O", "F1 F0 D0 D1 O"};
   EXPECT_THAT(checked(plan),
               HasSubstr("error: plan: schedule: stuck in a circle of 2 waits"));
+}
+
+TEST(CheckStages, LayersTellTheStagesOfATable) {
+  const std::vector<PlanPlace> back = {{0, 0}, {1, 0}, {1, 1}, {0, 1}};
+  Plan plan = planOf(PlanScheduleKind::Table, {{1, 1}, {1, 1}}, back, 1);
+  plan.stages.table = {"F0 F0/1 D0/1 D0 O", "F0 F0/1 D0/1 D0 O"};
+  EXPECT_THAT(checked(plan), testing::StartsWith("warning: schedule table"));
+  // Stages without layers: the ends tell.
+  plan = planOf(PlanScheduleKind::Table, {{1, 0}, {1, 0}}, back, 1);
+  plan.stages.table = {"F0 F0/1 D0/1 D0 O", "F0 F0/1 D0/1 D0 O"};
+  EXPECT_THAT(checked(plan), testing::StartsWith("warning: "));
+  // Neither cyclic nor forth and back: only the rows can tell.
+  plan = planOf(PlanScheduleKind::Table, {{1, 1}, {1, 1}},
+                {{0, 0}, {0, 1}, {1, 0}, {1, 1}}, 1);
+  plan.stages.table = {"F0 F0/1 D0/1 D0 O", "F0 F0/1 D0/1 D0 O"};
+  EXPECT_THAT(checked(plan),
+              HasSubstr("begin each row of the table with the stages"));
+  plan.stages.table = {"@0,1 F0 F0/1 D0/1 D0 O", "@2,3 F0 F0/1 D0/1 D0 O"};
+  EXPECT_THAT(checked(plan), testing::StartsWith("warning: schedule table"));
 }
 
 } // namespace
