@@ -292,7 +292,7 @@ EndTimes LayerTimer::embedding() const {
   end.weightGrad.memory = kernels.memory(3 * edge);
   end.elements =
       std::ceil(real(model.vocabulary) / real(point.tp)) * real(model.hidden);
-  end.reduce = tensorCalls().second;
+  end.reduce = tensorCalls(point.stride(PlanAxis::Tp)).second;
   end.gradients = gradientsOf(end.elements, false);
   end.parameters = parametersOf(end.elements, false);
   return end;
@@ -315,7 +315,7 @@ EndTimes LayerTimer::head() const {
   end.forward.memory = kernels.memory(2 * elementBytes * tokens * rows);
   end.inputGrad.memory = kernels.memory(2 * elementBytes * tokens * rows);
   end.elements = model.tiedEmbeddings && point.pp == 1 ? 0 : rows * d;
-  const auto [gather, reduce] = tensorCalls();
+  const auto [gather, reduce] = tensorCalls(point.stride(PlanAxis::Tp));
   end.reduce = both(gather, reduce);
   end.gradients = gradientsOf(end.elements, false);
   end.parameters = parametersOf(end.elements, false);
@@ -326,16 +326,18 @@ EndTimes LayerTimer::head() const {
 // Communication
 //===----------------------------------------------------------------------===//
 
-std::pair<Call, Call> LayerTimer::tensorCalls() const {
+std::pair<Call, Call> LayerTimer::tensorCalls(std::int64_t stride) const {
   const double whole = elementBytes * tokens * real(model.hidden);
+  const GroupOnCluster tp = collectives.place({{point.tp, stride}});
   if (!point.sequenceParallel)
-    return {{}, call(CollectiveKind::AllReduce, placed.tp, whole)};
-  return {call(CollectiveKind::AllGather, placed.tp, whole),
-          call(CollectiveKind::ReduceScatter, placed.tp, whole)};
+    return {{}, call(CollectiveKind::AllReduce, tp, whole)};
+  return {call(CollectiveKind::AllGather, tp, whole),
+          call(CollectiveKind::ReduceScatter, tp, whole)};
 }
 
 void LayerTimer::communicate(LayerTimes &times, bool hasExperts) const {
-  std::tie(times.gather, times.reduce) = tensorCalls();
+  std::tie(times.gather, times.reduce) =
+      tensorCalls(point.stride(PlanAxis::Tp));
   times.gathersAgain = (again(AgainProjections) || again(AgainNorms)) +
                        (again(AgainUp) || again(AgainNorms));
   times.reducesAgain = again(AgainOutput) + again(AgainDown);

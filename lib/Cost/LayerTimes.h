@@ -75,8 +75,9 @@ public:
              const Practice &practice, const PlanPoint &point);
 
   LayerTimes layer(bool hasExperts) const;
-  /// Along tp: what is gathered before a part of a layer, and summed behind it.
-  std::pair<Call, Call> tensorCalls() const;
+  /// Along tp: what is gathered before a part of a layer, and summed behind it;
+  /// with \p stride ranks between two neighbours.
+  std::pair<Call, Call> tensorCalls(std::int64_t stride) const;
   EndTimes embedding() const;
   EndTimes head() const;
   /// Between two stages.

@@ -57,27 +57,24 @@ double boundOfPlaces(const StepTimes::State &state, const PlanPoint &point,
   return longest;
 }
 
-/// The least that collectives along tp take, whatever the order of axes.
-void takeBestOrder(const StepTimes::State &state, PlanPoint point,
+/// The least that collectives along tp take, whatever the order of axes: ranks
+/// between neighbours are products of the axes inside tp.
+void takeBestOrder(const LayerTimer &timer, const PlanPoint &point,
                    SlotParts &parts) {
-  // Strides of tp are products of the other axes inside it.
   for (unsigned inside = 0; inside < 8; ++inside) {
-    const std::array others = {PlanAxis::Pp, PlanAxis::Dp, PlanAxis::Cp};
-    std::size_t outer = 0, inner = 3;
-    for (std::size_t i = 0; i < others.size(); ++i)
-      point.order[inside >> i & 1 ? inner-- : outer++] = others[i];
-    point.order[outer] = PlanAxis::Tp;
-    const LayerTimer timer = timerOf(state, point);
-    const auto [gather, reduce] = timer.tensorCalls();
+    const std::int64_t stride = (inside & 1 ? point.pp : 1) *
+                                (inside & 2 ? point.dp : 1) *
+                                (inside & 4 ? point.cp : 1);
+    const auto [gather, reduce] = timer.tensorCalls(stride);
+    auto take = [](double &least, double seconds) {
+      least = std::min(least, seconds);
+    };
     for (LayerTimes *layer : {&parts.plain, &parts.sparse}) {
-      layer->gather.seconds = std::min(layer->gather.seconds, gather.seconds);
-      layer->reduce.seconds = std::min(layer->reduce.seconds, reduce.seconds);
+      take(layer->gather.seconds, gather.seconds);
+      take(layer->reduce.seconds, reduce.seconds);
     }
-    const double end = timer.embedding().reduce.seconds,
-                 head = timer.head().reduce.seconds;
-    parts.embedding.reduce.seconds =
-        std::min(parts.embedding.reduce.seconds, end);
-    parts.head.reduce.seconds = std::min(parts.head.reduce.seconds, head);
+    take(parts.embedding.reduce.seconds, reduce.seconds);
+    take(parts.head.reduce.seconds, gather.seconds + reduce.seconds);
   }
 }
 
@@ -96,9 +93,10 @@ PlanPoint withoutStates(PlanPoint point) {
 
 /// Slots of a point whatever order, ZeRO, recompute and offload are.
 SlotParts leastParts(const StepTimes::State &state, const PlanPoint &point) {
-  SlotParts parts = partsOf(state, point, timerOf(state, point));
+  const LayerTimer timer = timerOf(state, point);
+  SlotParts parts = partsOf(state, point, timer);
   if (point.tp > 1)
-    takeBestOrder(state, point, parts);
+    takeBestOrder(timer, point, parts);
   for (LayerTimes *layer : {&parts.plain, &parts.sparse})
     layer->contextForward = layer->contextBackward = layer->exchange = {};
   return parts;

@@ -10,7 +10,7 @@ using namespace heddle::detail;
 /// Where no file says: PCIe 5.0 x16, of which 50 GB/s are left.
 static constexpr double kHostBytesPerSecond = 50e9;
 /// A planner goes from one number of micro-batches to the next.
-static constexpr std::size_t kMostTables = 64;
+static constexpr std::size_t kMostSchedules = 64;
 
 StepTimes::State::State(const ModelConfig &model, const TrainSettings &train,
                         const Cluster &cluster, const Practice &practice,
@@ -31,18 +31,18 @@ std::string_view StepTimes::State::peakName(const PlanPoint &point) const {
   return format ? peaks[static_cast<std::size_t>(*format)] : "";
 }
 
-Result<const ScheduleTable *>
-StepTimes::State::table(const PlanPoint &point) const {
+Result<const PreparedSchedule *>
+StepTimes::State::schedule(const PlanPoint &point) const {
   const Key key = {point.schedule, point.pp, point.chunks, point.microBatches};
-  auto found = tables.find(key);
-  if (found == tables.end()) {
+  auto found = schedules.find(key);
+  if (found == schedules.end()) {
     Result<ScheduleTable> made = generateSchedule(
         point.schedule, point.pp, point.chunks, point.microBatches);
     if (!made)
       return made.error();
-    if (tables.size() >= kMostTables)
-      tables.clear();
-    found = tables.emplace(key, std::move(*made)).first;
+    if (schedules.size() >= kMostSchedules)
+      schedules.clear();
+    found = schedules.emplace(key, PreparedSchedule(*made)).first;
   }
   return &found->second;
 }

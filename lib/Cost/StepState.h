@@ -5,6 +5,8 @@
 
 #include "Slots.h"
 
+#include "heddle/Schedule/Simulate.h"
+
 #include <map>
 #include <tuple>
 
@@ -30,13 +32,13 @@ struct StepTimes::State {
     return device.peak(peakName(point)) > 0;
   }
   std::int64_t sparseLayers() const { return sparseBefore.back(); }
-  /// The table of a point's schedule, made once.
-  Result<const ScheduleTable *> table(const PlanPoint &point) const;
+  /// The schedule of a point, made once.
+  Result<const PreparedSchedule *> schedule(const PlanPoint &point) const;
 
 private:
   using Key =
       std::tuple<PlanScheduleKind, std::int64_t, std::int64_t, std::int64_t>;
-  mutable std::map<Key, ScheduleTable> tables;
+  mutable std::map<Key, PreparedSchedule> schedules;
 };
 
 namespace detail {

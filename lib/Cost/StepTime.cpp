@@ -257,13 +257,11 @@ ScheduleTimes Step::scheduleTimes(double transfer) const {
 }
 
 Result<void> Step::runSchedule(StepTime &step) {
-  Result<const ScheduleTable *> table = state.table(point);
-  if (!table)
-    return table.error();
-  for (const std::vector<Slot> &row : (*table)->rows)
-    splits |= std::any_of(row.begin(), row.end(), [](Slot slot) {
-      return slot.kind() == SlotKind::WeightGrad;
-    });
+  Result<const PreparedSchedule *> found = state.schedule(point);
+  if (!found)
+    return found.error();
+  const PreparedSchedule &schedule = **found;
+  splits = schedule.splitsBackward();
   for (std::int64_t rank = 0; rank < point.pp; ++rank)
     timePlace(rank);
   // What is gathered before the first micro-batch is gathered while a place
@@ -277,11 +275,12 @@ Result<void> Step::runSchedule(StepTime &step) {
     for (std::size_t chunk = 1; chunk < times.edges[rank].size(); ++chunk)
       times.edges[rank][chunk].firstForward = 0;
   }
-  const ScheduleTiming timing = simulateSchedule(**table, times);
+  const ScheduleTiming timing = schedule.run(times, false);
   double busy = 0, slots = 0;
   for (std::size_t rank = 0; rank < places.size(); ++rank) {
     Place &place = places[rank];
-    place.tail = tailOf(static_cast<std::int64_t>(rank), (*table)->rows[rank],
+    place.tail = tailOf(static_cast<std::int64_t>(rank),
+                        schedule.row(static_cast<std::int64_t>(rank)),
                         timing.slots[rank]);
     makespan = std::max(makespan, timing.ranks[rank].span.end + place.tail);
     slots = std::max(slots, timing.ranks[rank].span.end);
@@ -290,7 +289,7 @@ Result<void> Step::runSchedule(StepTime &step) {
   step.bubbleFraction = 1 - busy / (slots * real(point.pp));
   times.transfer = 0;
   AxisTime &pp = step.axes[static_cast<std::size_t>(TimeAxis::Pp)];
-  pp.exposed = timing.makespan - simulateSchedule(**table, times).makespan;
+  pp.exposed = timing.makespan - schedule.run(times, false).makespan;
   return {};
 }
 

@@ -9,147 +9,150 @@
 
 namespace heddle {
 
-namespace {
-
-/// Visits steps in an order that dependences allow, so that when a step comes
-/// all that decides its start is known: no queue of events is needed.
-class Simulation {
-public:
-  Simulation(const ScheduleTable &table, const ScheduleTimes &times);
-
-  ScheduleTiming run();
-
-private:
-  void runStep(SlotPlace first);
-  void send(SlotPlace from);
-  void countRanks();
-  void addEdges();
-  double timeOf(SlotPlace place) const;
-
-  TimeSpan &timeAt(SlotPlace place) {
-    return timing.slots[static_cast<std::size_t>(place.rank)]
-                       [static_cast<std::size_t>(place.index)];
-  }
-  double &arrivalAt(SlotPlace place) {
-    return arrivals[static_cast<std::size_t>(place.rank)]
-                   [static_cast<std::size_t>(place.index)];
-  }
-
-  const ScheduleTable &table;
-  const ScheduleTimes &times;
-  const detail::SlotIndex index;
-  ScheduleTiming timing;
-  std::vector<std::vector<double>> arrivals; ///< of what a slot needs
-  std::vector<std::vector<double>> more; ///< of a slot's time; empty: nothing
-  std::map<std::pair<std::int64_t, std::int64_t>, double> linkFree;
-};
-
-Simulation::Simulation(const ScheduleTable &table, const ScheduleTimes &times)
-    : table(table), times(times), index(table) {
+PreparedSchedule::PreparedSchedule(const ScheduleTable &table)
+    : rows(table.rows) {
+  const detail::SlotIndex index(table);
   HEDDLE_CHECK(!index.shapeFault(), "{}", index.shapeFault()->message);
-  for (const std::vector<Slot> &row : table.rows) {
-    timing.slots.emplace_back(row.size());
-    arrivals.emplace_back(row.size(), 0.0);
-  }
-  timing.ranks.resize(table.rows.size());
-  if (!times.edges.empty())
-    addEdges();
+  std::map<std::pair<std::int64_t, std::int64_t>, std::int32_t> links;
+  const std::vector<std::int64_t> heads =
+      detail::walk(table, index, [&](SlotPlace first) {
+        Step step;
+        step.rank = static_cast<std::int32_t>(first.rank);
+        step.index = static_cast<std::int32_t>(first.index);
+        step.length = static_cast<std::int32_t>(index.lengthOfStep(first));
+        for (std::int32_t i = 0; i < step.length; ++i) {
+          const SlotPlace from{first.rank, first.index + i};
+          hasWeightSlots |= index.slot(from).kind() == SlotKind::WeightGrad;
+          const std::optional<SlotPlace> to = index.consumerOf(from);
+          if (!to)
+            continue;
+          step.isSent[i] = true;
+          step.consumers[i] = *to;
+          if (to->rank != from.rank)
+            step.links[i] =
+                links.try_emplace({from.rank, to->rank}, std::ssize(links))
+                    .first->second;
+        }
+        steps.push_back(step);
+      });
+  numLinks = static_cast<std::int32_t>(links.size());
+  for (std::int64_t rank = 0; rank < table.ranks(); ++rank)
+    HEDDLE_CHECK(heads[static_cast<std::size_t>(rank)] ==
+                     index.lengthOfRow(rank),
+                 "rank {} is stuck", rank);
 }
 
 /// The first F of each chunk, and the last slot that ends a micro-batch.
-void Simulation::addEdges() {
-  for (std::size_t rank = 0; rank < table.rows.size(); ++rank) {
-    const std::vector<Slot> &row = table.rows[rank];
+void PreparedSchedule::addEdges(const ScheduleTimes &times,
+                                std::vector<std::vector<double>> &takes) const {
+  for (std::size_t rank = 0; rank < rows.size(); ++rank) {
+    const std::vector<Slot> &row = rows[rank];
     const std::vector<ChunkEdges> &edges = times.edges[rank];
-    std::vector<double> &extra = more.emplace_back(row.size(), 0.0);
     std::vector<char> hasFirst(edges.size()), hasLast(edges.size());
     for (std::size_t i = 0; i < row.size(); ++i) {
       const auto chunk = static_cast<std::size_t>(row[i].chunk());
       if (row[i].kind() == SlotKind::Forward && !hasFirst[chunk]) {
         hasFirst[chunk] = 1;
-        extra[i] += edges[chunk].firstForward;
+        takes[rank][i] += edges[chunk].firstForward;
       }
     }
     for (std::size_t i = row.size(); i-- > 0;) {
       const auto chunk = static_cast<std::size_t>(row[i].chunk());
       if (row[i].endsMicroBatch() && !hasLast[chunk]) {
         hasLast[chunk] = 1;
-        extra[i] += edges[chunk].lastBackward;
+        takes[rank][i] += edges[chunk].lastBackward;
       }
     }
   }
 }
 
-double Simulation::timeOf(SlotPlace place) const {
-  const Slot slot = index.slot(place);
-  if (slot.kind() == SlotKind::Optimizer)
-    return times.optimizer;
-  const auto rank = static_cast<std::size_t>(place.rank);
-  const double extra =
-      more.empty() ? 0 : more[rank][static_cast<std::size_t>(place.index)];
-  return times.chunks[rank][static_cast<std::size_t>(slot.chunk())].of(
-             slot.kind()) +
-         extra;
-}
-
-void Simulation::runStep(SlotPlace first) {
-  const std::int64_t length = index.lengthOfStep(first);
-  double start = first.index ? timeAt({first.rank, first.index - 1}).end : 0;
-  double takes = 0;
-  for (std::int64_t i = first.index; i < first.index + length; ++i) {
-    start = std::max(start, arrivalAt({first.rank, i}));
-    takes += timeOf({first.rank, i});
+/// How long each slot runs.
+std::vector<std::vector<double>>
+PreparedSchedule::takesOf(const ScheduleTimes &times) const {
+  std::vector<std::vector<double>> takes(rows.size());
+  for (std::size_t rank = 0; rank < rows.size(); ++rank) {
+    takes[rank].reserve(rows[rank].size());
+    for (const Slot slot : rows[rank])
+      takes[rank].push_back(
+          slot.kind() == SlotKind::Optimizer
+              ? times.optimizer
+              : times.chunks[rank][static_cast<std::size_t>(slot.chunk())].of(
+                    slot.kind()));
   }
-  for (std::int64_t i = first.index; i < first.index + length; ++i)
-    timeAt({first.rank, i}) = {start, start + takes};
-  for (std::int64_t i = first.index; i < first.index + length; ++i)
-    send({first.rank, i});
+  if (!times.edges.empty())
+    addEdges(times, takes);
+  return takes;
 }
 
-void Simulation::send(SlotPlace from) {
-  const std::optional<SlotPlace> to = index.consumerOf(from);
-  if (!to)
-    return;
-  const double made = timeAt(from).end;
-  if (to->rank == from.rank) {
-    arrivalAt(*to) = made;
-    return;
-  }
-  double &free = linkFree[{from.rank, to->rank}];
-  const double start = std::max(made, free);
-  free = arrivalAt(*to) = start + times.transfer;
-  timing.transfers.push_back({from, *to, {start, free}});
-}
-
-void Simulation::countRanks() {
-  for (std::int64_t rank = 0; rank < table.ranks(); ++rank) {
-    RankTiming &of = timing.ranks[static_cast<std::size_t>(rank)];
-    const std::int64_t optimizer = index.lengthOfRow(rank) - 1;
-    of.optimizer = timeAt({rank, optimizer}).length();
-    timing.makespan = std::max(timing.makespan, timeAt({rank, optimizer}).end);
+void PreparedSchedule::countRanks(const std::vector<std::vector<double>> &takes,
+                                  ScheduleTiming &timing) const {
+  timing.ranks.resize(rows.size());
+  for (std::size_t rank = 0; rank < rows.size(); ++rank) {
+    RankTiming &of = timing.ranks[rank];
+    const std::vector<TimeSpan> &spans = timing.slots[rank];
+    const std::size_t optimizer = spans.size() - 1;
+    of.optimizer = spans[optimizer].length();
+    timing.makespan = std::max(timing.makespan, spans[optimizer].end);
     if (optimizer == 0)
       continue;
-    of.span = {timeAt({rank, 0}).start, timeAt({rank, optimizer - 1}).end};
-    for (std::int64_t i = 0; i < optimizer; ++i)
-      of.busy += timeOf({rank, i});
+    of.span = {spans[0].start, spans[optimizer - 1].end};
+    for (std::size_t i = 0; i < optimizer; ++i)
+      of.busy += takes[rank][i];
   }
 }
 
-ScheduleTiming Simulation::run() {
-  const std::vector<std::int64_t> heads =
-      detail::walk(table, index, [this](SlotPlace first) { runStep(first); });
-  for (std::int64_t rank = 0; rank < table.ranks(); ++rank)
-    HEDDLE_CHECK(heads[static_cast<std::size_t>(rank)] ==
-                     index.lengthOfRow(rank),
-                 "rank {} is stuck", rank);
-  std::ranges::stable_sort(timing.transfers, {}, [this](const auto &transfer) {
-    return timeAt(transfer.from).end;
+ScheduleTiming PreparedSchedule::run(const ScheduleTimes &times,
+                                     bool withTransfers) const {
+  const std::vector<std::vector<double>> takes = takesOf(times);
+  ScheduleTiming timing;
+  std::vector<std::vector<double>> arrivals; // of what a slot needs
+  for (const std::vector<Slot> &row : rows) {
+    timing.slots.emplace_back(row.size());
+    arrivals.emplace_back(row.size(), 0.0);
+  }
+  std::vector<double> linkFree(static_cast<std::size_t>(numLinks), 0.0);
+  for (const Step &step : steps) {
+    const auto rank = static_cast<std::size_t>(step.rank);
+    const auto first = static_cast<std::size_t>(step.index);
+    const auto length = static_cast<std::size_t>(step.length);
+    std::vector<TimeSpan> &spans = timing.slots[rank];
+    double start = first ? spans[first - 1].end : 0, together = 0;
+    for (std::size_t i = first; i < first + length; ++i) {
+      start = std::max(start, arrivals[rank][i]);
+      together += takes[rank][i];
+    }
+    for (std::size_t i = first; i < first + length; ++i)
+      spans[i] = {start, start + together};
+    for (std::size_t i = 0; i < length; ++i) {
+      if (!step.isSent[i])
+        continue;
+      const SlotPlace to = step.consumers[i];
+      double &arrival = arrivals[static_cast<std::size_t>(to.rank)]
+                                [static_cast<std::size_t>(to.index)];
+      const double made = start + together;
+      if (step.links[i] < 0) {
+        arrival = made;
+        continue;
+      }
+      double &free = linkFree[static_cast<std::size_t>(step.links[i])];
+      const double leaves = std::max(made, free);
+      free = arrival = leaves + times.transfer;
+      if (withTransfers)
+        timing.transfers.push_back(
+            {{step.rank, step.index + static_cast<std::int64_t>(i)},
+             to,
+             {leaves, free}});
+    }
+  }
+  std::ranges::stable_sort(timing.transfers, {}, [&](const auto &transfer) {
+    return timing
+        .slots[static_cast<std::size_t>(transfer.from.rank)]
+              [static_cast<std::size_t>(transfer.from.index)]
+        .end;
   });
-  countRanks();
-  return std::move(timing);
+  countRanks(takes, timing);
+  return timing;
 }
-
-} // namespace
 
 double ChunkTimes::of(SlotKind kind) const {
   switch (kind) {
@@ -194,7 +197,7 @@ double ScheduleTiming::longestIdle() const {
 
 ScheduleTiming simulateSchedule(const ScheduleTable &table,
                                 const ScheduleTimes &times) {
-  return Simulation(table, times).run();
+  return PreparedSchedule(table).run(times);
 }
 
 } // namespace heddle
