@@ -299,8 +299,9 @@ TEST(PlanText, MalformedPlansAreRefused) {
 std::string checked(const Plan &plan, const ModelConfig &model,
                     std::int64_t globalBatch,
                     const Cluster *cluster = nullptr) {
-  Result<std::vector<PlanWarning>> result =
-      checkPlan(plan, model, test::batchOf(globalBatch), cluster);
+  TrainSettings train = test::batchOf(globalBatch);
+  train.precision = {plan.precision.recipe};
+  auto result = checkPlan(plan, model, train, cluster);
   if (!result)
     return "error: " + result.message();
   std::string text;
@@ -456,9 +457,6 @@ TEST(PlanCheck, Bf16HasAMasterAndIsAllowedByTheSettings) {
     return result ? "" : result.message();
   };
   EXPECT_EQ(with(R"("bf16")", {"bf16"}), "");
-  const char *stages = R"(, "stages": {"layers": [["0..5"]],
-                                       "schedule": "gpipe"})";
-  EXPECT_EQ(with(R"("bf16")" + std::string(stages), {"bf16"}), "");
   EXPECT_EQ(with(R"({"recipe": "bf16", "gradients": "bf16",
                      "reduce": "bf16"})",
                  {"fp32", "bf16"}),
