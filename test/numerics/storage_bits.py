@@ -4,7 +4,8 @@
 What may not change a bit: the ZeRO stage, how long gathered parameters are kept, prefetch, the
 size and order of buckets, overlap. (When sums are reduced, and the shard group, change the order
 of a sum.) Emitted programs of 8 ranks, as threads, one step from the same parameters, in fp32 and
-in bf16: parameters and masters are equal too. A program that is run twice gives the same bits.
+in bf16: parameters and masters are equal too, also with pipeline stages of unequal numbers of
+layers. A program that is run twice gives the same bits.
 
     storage_bits.py --heddle build/bin/heddle
 
@@ -24,6 +25,8 @@ MODEL = {"model_type": "llama", "hidden_act": "silu", "max_position_embeddings":
          "num_key_value_heads": 1, "head_dim": 4, "vocab_size": 37, "tie_word_embeddings": True}
 BASE = {"version": 1, "mesh": [["pp", 1], ["dp", 4], ["cp", 1], ["tp", 2]], "tensor": "megatron",
         "sequence_parallel": True, "micro_batch": 1, "micro_batches": 2}
+STAGES = {"mesh": [["pp", 2], ["dp", 4], ["cp", 1], ["tp", 1]], "sequence_parallel": False,
+          "stages": {"layers": [["0..1"], ["2"]], "embedding": [0, 0], "head": [1, 0], "schedule": "zb_h1"}}
 STORED = [
     {"zero": {"stage": 0}},
     {"zero": {"stage": 0}, "buckets": {"gradient_bytes": 1}, "overlap": {"memory_bytes": 10**9}},
@@ -39,9 +42,9 @@ STORED = [
 PRECISIONS = [{"recipe": "fp32"}, {"recipe": "bf16", "gradients": "bf16"}]  # the latter casts to reduce
 
 
-def values(heddle, folder, storage, reduce, precision):
+def values(heddle, folder, cut, storage, reduce, precision):
     """What a step of the plan leaves, by name, as bytes."""
-    plan = {**BASE, **storage, "zero": {**storage["zero"], "reduce": reduce}, "precision": precision}
+    plan = {**BASE, **cut, **storage, "zero": {**storage["zero"], "reduce": reduce}, "precision": precision}
     (folder / "config.json").write_text(json.dumps(MODEL))
     (folder / "plan.json").write_text(json.dumps(plan))
     (folder / "train.yaml").write_text("sequence_length: 6\nglobal_batch: 8\nprecision: [fp32, bf16]\nseed: 1\n"
@@ -66,16 +69,18 @@ def main():
     parser.add_argument("--heddle", required=True)
     heddle = parser.parse_args().heddle
     bad = 0
-    for precision, reduce in itertools.product(PRECISIONS, ("last", "every_micro_batch")):
+    for cut, precision, reduce in [*itertools.product([{}], PRECISIONS, ("last", "every_micro_batch")),
+                                   (STAGES, PRECISIONS[0], "last"), (STAGES, PRECISIONS[1], "every_micro_batch")]:
         first = None
-        # The first plan once more: two runs are equal.
-        for storage in [*STORED, STORED[0]]:
+        # Without stages the first plan once more: two runs are equal.
+        for storage in [*(STORED[3:6] if cut else STORED), STORED[0]]:
             with tempfile.TemporaryDirectory() as folder:
-                found = values(heddle, pathlib.Path(folder), storage, reduce, precision)
+                found = values(heddle, pathlib.Path(folder), cut, storage, reduce, precision)
             first = first or found
             differing = [name for name in first if found.get(name) != first[name]]
             bad += bool(differing)
-            print(f"{'differs' if differing else 'equal bits'}  {', '.join(precision.values())}, reduce {reduce}, "
+            print(f"{'differs' if differing else 'equal bits'}  {'stages, ' if cut else ''}"
+                  f"{', '.join(precision.values())}, reduce {reduce}, "
                   f"{json.dumps(storage)}" + (f": {', '.join(differing[:4])}" if differing else ""), flush=True)
     sys.exit(bool(bad))
 

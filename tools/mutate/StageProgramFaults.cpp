@@ -245,13 +245,41 @@ private:
   // Messages
   //===--------------------------------------------------------------------===//
 
+  /// Whether no place has a transfer that runs a message: one of its direction
+  /// over its channel.
+  bool neverRuns(Operation *message) {
+    auto ofChannel = message->getParentOfType<rt::SwitchOp>();
+    auto ofType =
+        ofChannel ? ofChannel->getParentOfType<rt::SwitchOp>() : rt::SwitchOp();
+    auto transfers = program.lookupSymbol<rt::NumbersOp>("transfers");
+    if (!ofType || !transfers || !isa<rt::ForOp>(ofType->getParentOp()) ||
+        cast<rt::ForOp>(ofType->getParentOp()).getName() != "transfer")
+      return false;
+    auto valueOf = [](rt::SwitchOp cases, Operation *inside) {
+      return cases.getValues()[inside->getParentRegion()->getRegionNumber()];
+    };
+    int64_t channel = valueOf(ofChannel, message),
+            type = valueOf(ofType, ofChannel);
+    for (int64_t place = 0; place < program.getNumStages(); ++place)
+      for (int64_t i = 0; i < transfers.getWidth(); ++i)
+        if (number(StageNumbers::kTransferType, place, i) == type &&
+            number(StageNumbers::kTransferChannel, place, i) == channel)
+          return false;
+    return true;
+  }
+
   void findMessage(Operation *op) {
-    add("drop a message", op, [op] { op->erase(); });
-    add("repeat a message", op, [op] {
-      OpBuilder builder(op->getContext());
-      builder.setInsertionPointAfter(op);
-      builder.clone(*op);
-    });
+    const std::string never =
+        neverRuns(op) ? "no transfer of any place is of this case" : "";
+    add("drop a message", op, [op] { op->erase(); }, "", never);
+    add(
+        "repeat a message", op,
+        [op] {
+          OpBuilder builder(op->getContext());
+          builder.setInsertionPointAfter(op);
+          builder.clone(*op);
+        },
+        "", never);
     auto own = op->getAttrOfType<StringAttr>("channel");
     for (auto channel :
          program.getChannelsAttr().getAsRange<rt::ChannelAttr>()) {
@@ -260,7 +288,7 @@ private:
         add(
             "take another channel", op,
             [op, other] { op->setAttr("channel", other); },
-            " in place of " + own.str());
+            " in place of " + own.str(), never);
     }
     // Another buffer of the same type.
     auto buffer = op->getOperand(0).getDefiningOp<rt::BufferOp>();
@@ -279,7 +307,7 @@ private:
             OpBuilder builder(op);
             op->setOperand(0, builder.clone(*another)->getResult(0));
           },
-          " '" + another.getName().str() + "'");
+          " '" + another.getName().str() + "'", never);
   }
 
   void findCases(rt::SwitchOp op) {
