@@ -19,28 +19,77 @@ struct KnownDevice {
   double memoryBytesPerSecond;
   double tflops[5]; ///< fp32, tf32, bf16 and fp16, fp8, fp4; 0: has none
   std::int64_t multiprocessors;
-  double productRatio, attentionRatio;
+  double productRatio, attentionRatio, flash2Ratio;
 };
 
 /// Ratios of products: best bf16 products found by mamf-finder, as parts of the
 /// peak: A100 SXM 85.9 %, H100 SXM 80.3 %, B200 77.6 % (stas00/ml-engineering,
-/// compute/accelerator). Of attention: FlashAttention-2 forward on A100, 224 of
-/// 312 TFLOP/s at head size 128 and 16k tokens (arXiv 2307.08691), over cuDNN's
-/// 0.565 of the peak on H100 (lib/Cost/KernelTables.h, without a mask); B200 as
-/// H100.
+/// compute/accelerator). Of attention: FlashAttention-2 forward on A100, which
+/// is the best there, 224 of 312 TFLOP/s at head size 128 and 16k tokens (arXiv
+/// 2307.08691), over cuDNN's 0.565 of the peak on H100 and its own 0.378 there
+/// (lib/Cost/KernelTables.h, without a mask); B200 as H100.
 ///
 /// H100 SXM: 132 processors x 4 x 512 multiply-adds x 1.83 GHz. The PCIe card
 /// has 114 at 1.62 GHz and HBM2e. H800 and A800 are H100 and A100 with slower
 /// NVLink, which a cluster's links say. H200: memory alone is new.
 static constexpr KnownDevice known[] = {
-    {"a100-sxm-40gb", 40, 1.555e12, {19.5, 156, 312, 0, 0}, 108, 1.07, 1.27},
-    {"a100-sxm-80gb", 80, 2.039e12, {19.5, 156, 312, 0, 0}, 108, 1.07, 1.27},
-    {"a800-sxm-80gb", 80, 2.039e12, {19.5, 156, 312, 0, 0}, 108, 1.07, 1.27},
-    {"h100-pcie-80gb", 80, 2.0e12, {51.2, 378, 756, 1513, 0}, 114, 1, 1},
-    {"h100-sxm-80gb", 80, 3.35e12, {66.9, 494.7, 989.4, 1978.9, 0}, 132, 1, 1},
-    {"h200-sxm-141gb", 140, 4.8e12, {66.9, 494.7, 989.4, 1978.9, 0}, 132, 1, 1},
-    {"h800-sxm-80gb", 80, 3.35e12, {66.9, 494.7, 989.4, 1978.9, 0}, 132, 1, 1},
-    {"b200-sxm-180gb", 179, 8.0e12, {75, 1125, 2250, 4500, 9000}, 148, 0.97, 1},
+    {"a100-sxm-40gb",
+     40,
+     1.555e12,
+     {19.5, 156, 312, 0, 0},
+     108,
+     1.07,
+     1.27,
+     1.9},
+    {"a100-sxm-80gb",
+     80,
+     2.039e12,
+     {19.5, 156, 312, 0, 0},
+     108,
+     1.07,
+     1.27,
+     1.9},
+    {"a800-sxm-80gb",
+     80,
+     2.039e12,
+     {19.5, 156, 312, 0, 0},
+     108,
+     1.07,
+     1.27,
+     1.9},
+    {"h100-pcie-80gb", 80, 2.0e12, {51.2, 378, 756, 1513, 0}, 114, 1, 1, 1},
+    {"h100-sxm-80gb",
+     80,
+     3.35e12,
+     {66.9, 494.7, 989.4, 1978.9, 0},
+     132,
+     1,
+     1,
+     1},
+    {"h200-sxm-141gb",
+     140,
+     4.8e12,
+     {66.9, 494.7, 989.4, 1978.9, 0},
+     132,
+     1,
+     1,
+     1},
+    {"h800-sxm-80gb",
+     80,
+     3.35e12,
+     {66.9, 494.7, 989.4, 1978.9, 0},
+     132,
+     1,
+     1,
+     1},
+    {"b200-sxm-180gb",
+     179,
+     8.0e12,
+     {75, 1125, 2250, 4500, 9000},
+     148,
+     0.97,
+     1,
+     1},
 };
 
 static Device deviceOf(const KnownDevice &row) {
@@ -59,6 +108,7 @@ static Device deviceOf(const KnownDevice &row) {
   device.multiprocessors = row.multiprocessors;
   device.productRatio = row.productRatio;
   device.attentionRatio = row.attentionRatio;
+  device.flash2Ratio = row.flash2Ratio;
   return device;
 }
 

@@ -38,6 +38,10 @@ inline constexpr double attentionLaunch = 15e-6;
 /// (arXiv 2307.08691: 196 of 224 TFLOP/s).
 inline constexpr double backwardRate = 0.87;
 
+/// FlashAttention-2 is faster than the version in Triton by 1.3 to 1.5 times
+/// forward and about 2 times backward (the same, section 4.1).
+inline constexpr double tritonForward = 1.4, tritonBackward = 2;
+
 /// What kernels reach of the memory's rate (torchao, validation/README.md 4).
 inline constexpr double memoryEfficiency = 0.92;
 

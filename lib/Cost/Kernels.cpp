@@ -66,6 +66,8 @@ Result<KernelTimes> KernelTimes::of(const Device &device) {
   }
   times.attentionPerFlop =
       1 / (device.peak("bf16") * device.attentionRatio * sustainedRate);
+  times.flash2PerFlop =
+      1 / (device.peak("bf16") * device.flash2Ratio * sustainedRate);
   return times;
 }
 
@@ -87,18 +89,15 @@ double KernelTimes::product(const Product &product) const {
   return seconds;
 }
 
-static const AttentionFit &fitOf(AttentionKernel kernel) {
-  return kernel == AttentionKernel::Flash2 ? flash2Fit : cudnnFit;
-}
-
 /// Of one forward, without its launch.
-static double forwardWork(const Attention &attention, double processors,
-                          double secondsPerFlop) {
-  const AttentionFit &fit = fitOf(attention.kernel);
+double KernelTimes::forwardWork(const Attention &attention) const {
+  const bool isBest = attention.kernel == AttentionKernel::Best;
+  const AttentionFit &fit = isBest ? cudnnFit : flash2Fit;
   const double ends = fit.whole + (attention.isMasked ? fit.masked : 0);
   const double waves =
       attention.heads * attention.queries / (kQueries * processors);
-  return attention.forwardFlops() * secondsPerFlop / fit.efficiency *
+  return attention.forwardFlops() *
+         (isBest ? attentionPerFlop : flash2PerFlop) / fit.efficiency *
          (1 + fit.narrow / attention.headSize) *
          (1 + ends / attention.queries) * hypotenuse(1, attentionFloor / waves);
 }
@@ -106,15 +105,17 @@ static double forwardWork(const Attention &attention, double processors,
 double KernelTimes::attentionForward(const Attention &attention) const {
   if (attention.kernel == AttentionKernel::Whole)
     return materialized(attention, false);
-  return attentionLaunch + forwardWork(attention, processors, attentionPerFlop);
+  const bool isTriton = attention.kernel == AttentionKernel::Triton;
+  return attentionLaunch +
+         (isTriton ? tritonForward : 1) * forwardWork(attention);
 }
 
 double KernelTimes::attentionBackward(const Attention &attention) const {
   if (attention.kernel == AttentionKernel::Whole)
     return materialized(attention, true);
-  return attentionLaunch +
-         2.5 / backwardRate *
-             forwardWork(attention, processors, attentionPerFlop);
+  const bool isTriton = attention.kernel == AttentionKernel::Triton;
+  return attentionLaunch + (isTriton ? tritonBackward : 1) * 2.5 /
+                               backwardRate * forwardWork(attention);
 }
 
 /// Products over the whole square, and kernels on its scores: forward writes

@@ -37,7 +37,7 @@ LayerTimer::LayerTimer(const ModelConfig &model, const TrainSettings &train,
                        const KernelTimes &kernels,
                        const CollectiveTimes &collectives,
                        const Practice &practice, const PlanPoint &point)
-    : model(model), kernels(kernels), collectives(collectives),
+    : model(model), kernels{kernels}, collectives(collectives),
       practice(practice), point(point),
       format(productFormat(point.recipe).value_or(ProductFormat::Fp32)),
       elementBytes(real(point.computeBytes())),
@@ -311,9 +311,8 @@ EndTimes LayerTimer::head() const {
       kernels.product({tokens, d, rows, plain, 1, elementBytes});
   end.weightGrad.products =
       kernels.product({rows, d, tokens, plain, 1, 2 * gradientBytes, false});
-  // Two readings of logits, one that becomes their gradient.
-  end.forward.memory = kernels.memory(2 * elementBytes * tokens * rows);
-  end.inputGrad.memory = kernels.memory(2 * elementBytes * tokens * rows);
+  const double loss = practice.lossBytes * elementBytes / 2 * tokens * rows / 2;
+  end.forward.memory = end.inputGrad.memory = kernels.memory(loss);
   end.elements = model.tiedEmbeddings && point.pp == 1 ? 0 : rows * d;
   const auto [gather, reduce] = tensorCalls(point.stride(PlanAxis::Tp));
   end.reduce = both(gather, reduce);

@@ -67,6 +67,22 @@ struct PointGroups {
   GroupOnCluster tp, cp, ep, pp, shards, copies, expertShards, expertCopies;
 };
 
+/// Kernels as they follow each other in a step.
+struct PacedKernels {
+  const KernelTimes &times;
+
+  double product(const Product &product) const {
+    return kernelGaps * times.product(product);
+  }
+  double attentionForward(const Attention &attention) const {
+    return kernelGaps * times.attentionForward(attention);
+  }
+  double attentionBackward(const Attention &attention) const {
+    return kernelGaps * times.attentionBackward(attention);
+  }
+  double memory(double bytes) const { return kernelGaps * times.memory(bytes); }
+};
+
 /// All that is computed from model, cluster and point, but for the schedule.
 class LayerTimer {
 public:
@@ -111,7 +127,7 @@ private:
   bool again(RecomputedPart part) const;
 
   const ModelConfig &model;
-  const KernelTimes &kernels;
+  const PacedKernels kernels;
   const CollectiveTimes &collectives;
   const Practice &practice;
   const PlanPoint &point;

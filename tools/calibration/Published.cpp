@@ -163,10 +163,12 @@ Result<void> Reader::readCluster() {
     if (cluster.nodes > 1)
       cluster.links.push_back(
           {"cluster", cluster.nodes, network, std::nullopt, 1, false});
-    if (says("gpu", "HBM2e")) {
-      // 500 of 700 W: power goes with the third power of the clock.
-      cluster.device.memoryBytesPerSecond = 2.4e12;
-      cluster.device.productRatio = cluster.device.attentionRatio = 0.894;
+    if (says("gpu", "HBM2e") || says("notes", "Meta H100")) {
+      // 500 of 700 W: what lies above 100 W goes with the third power of the
+      // clock.
+      Device &device = cluster.device;
+      device.memoryBytesPerSecond = 2.4e12;
+      device.productRatio = device.attentionRatio = device.flash2Ratio = 0.874;
     }
     return {};
   }
@@ -243,8 +245,10 @@ void Reader::readRecompute() {
   const bool isFull = text("recompute") == "full";
   point.recompute = isFull ? PointRecompute::Full : PointRecompute::Selective;
   std::int64_t every = 1;
-  if (says("source", "MaxText"))
-    practice.selective = whole & ~AgainProjections; // save_qkv_proj
+  if (says("notes", "save_qkv_proj"))
+    practice.selective = whole & ~AgainProjections;
+  else if (says("notes", "minimal_flash"))
+    practice.selective = AgainNorms | AgainActivation; // all products are kept
   else if (says("source", "torchtitan") || says("source", "torchao")) {
     // "op": every second product, of 7 the 2nd, 4th and 6th: 36 % of a layer's,
     // as the output and down projections are.
@@ -267,8 +271,12 @@ void Reader::readPractice() {
       says("gpu", "H100") || says("gpu", "H800") || says("gpu", "H200");
   if (says("attention_impl", "unfused") || isOldMegatron())
     practice.attention = AttentionKernel::Whole;
+  else if (says("source", "llm-foundry"))
+    practice.attention = AttentionKernel::Triton; // submit_benchmarks.py
   else if (isHopper && !isNvidia())
     practice.attention = AttentionKernel::Flash2;
+  // Logits cast to fp32 and back: 6 bytes; maximum and sum: 12; gradient: 6.
+  practice.lossBytes = 24;
   practice.storesMasks = isOldMegatron();
   practice.gathersInNextStep = true;
   if (isNvidia())

@@ -32,9 +32,10 @@ struct Device {
   /// device does not have it, or (host) nobody measured it.
   std::map<std::string, double> peakFlops;
   std::int64_t multiprocessors = 0; ///< 0: not known
-  /// What large products, and fused attention, reach of the peak, over what
-  /// they reach of it on an H100 SXM, whose kernels were measured.
-  double productRatio = 1, attentionRatio = 1;
+  /// What large products, the best fused attention, and FlashAttention-2 reach
+  /// of the peak, over what they reach of it on an H100 SXM, whose kernels were
+  /// measured.
+  double productRatio = 1, attentionRatio = 1, flash2Ratio = 1;
   std::string tables; ///< folder written by `heddle calibrate`, or ""
 
   /// 0 where the device has no figure for the format.

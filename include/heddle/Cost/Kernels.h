@@ -40,6 +40,7 @@ struct Product {
 enum class AttentionKernel {
   Best,   ///< cuDNN's on Hopper and later
   Flash2, ///< FlashAttention-2, written for Ampere and no faster on Hopper
+  Triton, ///< FlashAttention in Triton, as of 2023
   Whole,  ///< scores go to memory and back
 };
 
@@ -91,6 +92,7 @@ public:
   }
 
 private:
+  double forwardWork(const Attention &attention) const;
   double materialized(const Attention &attention, bool backward) const;
 
   double processors = 0;
@@ -98,6 +100,7 @@ private:
   double secondsPerByte = 0;             ///< what kernels reach
   double secondsPerFlop[productFormats]; ///< of products at the peak
   double attentionPerFlop = 0;           ///< at the peak, bf16
+  double flash2PerFlop = 0;              ///< the same of FlashAttention-2
 };
 
 } // namespace heddle

@@ -97,7 +97,8 @@ void cut(PlanPoint &point, std::int64_t layers, std::int64_t pp,
 // By hand
 //===----------------------------------------------------------------------===//
 
-// One device, two layers of 8B, one sequence of 4096: every kernel by itself.
+// One device, two layers of 8B, one sequence of 4096: every kernel by itself,
+// and the gaps between them.
 TEST(StepTime, IsItsKernels) {
   ModelConfig model = llama8B();
   model.layers = 2;
@@ -118,11 +119,12 @@ TEST(StepTime, IsItsKernels) {
   weight(d, f);
   products *= 2;
   weight(v, d);
-  EXPECT_NEAR(step.compute.products, products, 1e-12);
+  EXPECT_NEAR(step.compute.products, kernelGaps * products, 1e-12);
   const Attention attention{32, t, t * (t + 1) / 2, 128};
   EXPECT_NEAR(
       step.compute.attention,
-      2 * (k.attentionForward(attention) + k.attentionBackward(attention)),
+      kernelGaps * 2 *
+          (k.attentionForward(attention) + k.attentionBackward(attention)),
       1e-12);
   // Bytes of a token in bf16. Norms and residuals of both parts: 2 + 3 and 6
   // times d. Rotation of 32 + 8 heads there and back. Activation: 3 f, 5 f.
@@ -130,11 +132,11 @@ TEST(StepTime, IsItsKernels) {
   const double layer = 2 * (bytes(2 * d) + bytes(3 * d) + bytes(6 * d)) +
                        2 * bytes(2 * 40 * 128) + bytes(3 * f) + bytes(5 * f);
   const double ends = bytes(2 * d) + bytes(3 * d) + 2 * bytes(2 * v);
-  EXPECT_NEAR(step.compute.memory, 2 * layer + ends, 1e-12);
+  EXPECT_NEAR(step.compute.memory, kernelGaps * (2 * layer + ends), 1e-12);
   // 24 bytes of moments and master, 3 x 4 of the gradient, 2 of the parameter.
   const double elements =
       2 * (d * (4096 + 2048) + d * 4096 + 3 * d * f) + 2 * v * d;
-  EXPECT_NEAR(step.optimizer, k.memory(38 * elements), 1e-12);
+  EXPECT_NEAR(step.optimizer, kernelGaps * k.memory(38 * elements), 1e-12);
   EXPECT_NEAR(step.seconds, step.compute.total() + step.optimizer, 1e-9);
   EXPECT_EQ(step.bubbleFraction, 0);
   EXPECT_EQ(step.modelFlops, modelFlopsPerStep(model, 1, 4096));
