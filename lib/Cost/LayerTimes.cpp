@@ -396,8 +396,15 @@ double LayerTimer::transferBytes() const {
          (point.sequenceParallel ? 1 : real(point.tp));
 }
 
+/// Parts that ranks of tp send are put together where they arrive.
 double LayerTimer::transferSeconds() const {
-  return call(CollectiveKind::Send, placed.pp, transferBytes()).seconds;
+  const double gathers = point.sequenceParallel
+                             ? 0
+                             : call(CollectiveKind::AllGather, placed.tp,
+                                    elementBytes * tokens * real(model.hidden))
+                                   .seconds;
+  return call(CollectiveKind::Send, placed.pp, transferBytes()).seconds +
+         gathers;
 }
 
 Call LayerTimer::norm() const {

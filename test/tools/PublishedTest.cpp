@@ -70,6 +70,13 @@ TEST(Published, SaysWhatARowLacks) {
   EXPECT_EQ(readPublished(row).message(),
             "the row lacks micro_batch, recompute");
   row = rowOf("R0156");
+  row["ep"] = "8";
+  EXPECT_EQ(readPublished(row).message(),
+            "experts of model GPT3-175B are not known");
+  row["model_name"] = "Mixtral-8x22B";
+  EXPECT_EQ(must(row).model.experts->ffn, 16384);
+  EXPECT_EQ(must(row).point.ep, 8);
+  row = rowOf("R0156");
   row["gpu"] = "TPU v4";
   EXPECT_EQ(readPublished(row).message(), "device TPU v4 is not known");
 }

@@ -85,7 +85,8 @@ private:
     out.assumed += out.assumed.empty() ? what : "; " + what;
   }
 
-  void readModel();
+  Result<void> readModel();
+  Result<void> readExperts();
   Result<void> readCluster();
   void readStages();
   void readStates();
@@ -103,7 +104,39 @@ private:
 
 } // namespace
 
-void Reader::readModel() {
+/// Rows have no columns for experts: models are known by their names.
+Result<void> Reader::readExperts() {
+  struct Known {
+    const char *word;
+    ExpertsConfig experts;
+  };
+  static const Known known[] = {
+      {"Mixtral-8x7B", {8, 2, 14336, 0, false, false, 0, 1, {}}},
+      {"Mixtral-8x22B", {8, 2, 16384, 0, false, false, 0, 1, {}}},
+      {"30B-A3B", {128, 8, 768, 0, false, false, 0, 1, {}}},
+      {"235B-A22B", {128, 8, 1536, 0, false, false, 0, 1, {}}},
+      {"DeepSeek-V3", {256, 8, 2048, 2048, false, false, 3, 1, {}}},
+  };
+  for (const Known &each : known)
+    if (says("model_name", each.word))
+      out.model.experts = each.experts;
+  if (says("model_name", "DeepSeek-V3")) {
+    out.model.latent = LatentConfig{1536, 512, 128, 64, 128};
+    out.model.headSize = 128 + 64;
+  }
+  if (says("model_name", "Qwen3"))
+    out.model.headSize = 128;
+  const bool hasThem = says("model_name", "MoE") || says("model_name", "8x") ||
+                       says("model_name", "-A3B") ||
+                       says("model_name", "-A22B") ||
+                       says("model_name", "DeepSeek") || count("ep", 1) > 1;
+  if (hasThem && !out.model.experts)
+    return Error{
+        fmt::format("experts of model {} are not known", text("model_name"))};
+  return {};
+}
+
+Result<void> Reader::readModel() {
   ModelConfig &model = out.model;
   model.hidden = count("hidden", 0);
   model.layers = count("layers", 0);
@@ -114,7 +147,10 @@ void Reader::readModel() {
   model.vocabulary = count("vocab", 51200);
   if (text("vocab").empty())
     assume("vocabulary 51200");
-  model.gatedMlp = says("model_name", "Llama") || says("model_name", "LLaMA");
+  model.gatedMlp = false;
+  for (const char *family :
+       {"Llama", "LLaMA", "Mistral", "Mixtral", "Qwen", "DeepSeek", "Gemma"})
+    model.gatedMlp |= says("model_name", family);
   if (!model.gatedMlp) {
     model.norm = NormKind::Layer;
     model.activation = Activation::GeluTanh;
@@ -126,6 +162,7 @@ void Reader::readModel() {
   model.tiedEmbeddings = says("notes", "tied embeddings");
   out.train.sequenceLength = count("seq_len", 0);
   out.train.globalBatch = count("global_batch", 0);
+  return readExperts();
 }
 
 /// Rates per device and direction. A name of a device may say more than
@@ -142,7 +179,9 @@ Result<void> Reader::readCluster() {
     bool adds;
   };
   static constexpr Known known[] = {
+      {"H100-PCIe", "h100-pcie-80gb", 300e9, 50e9, false},
       {"H100", "h100-sxm-80gb", 450e9, 50e9, true},
+      {"B200", "b200-sxm-180gb", 900e9, 50e9, true},
       {"H800", "h800-sxm-80gb", 200e9, 50e9, true},
       {"H200", "h200-sxm-141gb", 450e9, 50e9, true},
       {"A100-40", "a100-sxm-40gb", 300e9, 25e9, false},
@@ -183,6 +222,7 @@ void Reader::readStages() {
   point.cp = count("cp", 1);
   point.pp = count("pp", 1);
   point.dp = count("n_gpus", 1) / (point.tp * point.cp * point.pp);
+  point.ep = out.model.experts ? count("ep", 1) : 1;
   point.sequenceParallel = point.tp > 1 && text("sp") != "0";
   if (point.cp > 1)
     point.context = PlanContext::Ring;
@@ -196,6 +236,14 @@ void Reader::readStages() {
   if (point.pp > 1)
     point.schedule = point.chunks > 1 ? PlanScheduleKind::Interleaved1F1B
                                       : PlanScheduleKind::OneFOneB;
+  if (says("notes", "schedule ZB-1p"))
+    point.schedule = PlanScheduleKind::ZbH1;
+  else if (says("notes", "schedule ZB-2p"))
+    point.schedule = PlanScheduleKind::ZbH2;
+  else if (says("notes", "schedule ZB-V") || says("notes", "schedule ZBV")) {
+    point.schedule = PlanScheduleKind::ZbV;
+    point.chunks = 2;
+  }
   const std::int64_t stages = point.pp * point.chunks;
   const bool hasShortEnds = says("notes", "one layer fewer");
   const std::int64_t layers = out.model.layers + (hasShortEnds ? 2 : 0);
@@ -210,7 +258,7 @@ void Reader::readStages() {
 void Reader::readStates() {
   PlanPoint &point = out.point;
   const bool isFp8 = says("precision", "fp8");
-  point.recipe = isFp8 ? "fp8" : "bf16";
+  point.recipe = says("precision", "nvfp4") ? "nvfp4" : isFp8 ? "fp8" : "bf16";
   point.zeroStage = count("zero_stage", 0);
   point.shardGroup = point.zeroStage > 0 ? point.dp * point.cp : 1;
   if (says("notes", "HSDP"))
@@ -320,7 +368,8 @@ Result<Published> Reader::read() {
     lacking.push_back("step_time_s");
   if (!lacking.empty())
     return Error{fmt::format("the row lacks {}", fmt::join(lacking, ", "))};
-  readModel();
+  if (Result<void> done = readModel(); !done)
+    return done.error();
   if (Result<void> done = readCluster(); !done)
     return done.error();
   readStages();
