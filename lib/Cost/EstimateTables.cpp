@@ -13,22 +13,16 @@
 using namespace heddle;
 using namespace heddle::detail;
 
-std::int64_t PlaceLayers::sparseAmong(std::int64_t layers) const {
-  if (plain == 0)
-    return std::min(layers, sparse);
-  return std::count(kinds.begin(),
-                    kinds.begin() +
-                        std::min<std::ptrdiff_t>(layers, std::ssize(kinds)),
-                    true);
-}
-
 EstimateTables::EstimateTables(const ModelConfig &model,
                                const TrainSettings &train,
                                const Cluster &cluster)
     : model(model), train(train), isHost(cluster.device.isHost),
       families(parameters(model)) {
-  for (std::int64_t layer = 0; layer < model.layers; ++layer)
+  sparseBefore.push_back(0);
+  for (std::int64_t layer = 0; layer < model.layers; ++layer) {
     isSparse.push_back(model.hasExperts(layer));
+    sparseBefore.push_back(sparseBefore.back() + isSparse.back());
+  }
   for (const ParameterFamily &family : families)
     isReadByBackward.push_back(
         RankParameter{family, {}, {}}.isReadByBackward());
@@ -242,11 +236,14 @@ HeldByPlace EstimateTables::heldBy(const PlanPoint &point,
       std::int64_t first = 0;
       for (std::int64_t i = 0; i < stage; ++i)
         first += point.layers[static_cast<std::size_t>(i)];
-      layers.kinds.assign(isSparse.begin() + first,
-                          isSparse.begin() + first + number);
-      layers.sparse =
-          std::count(layers.kinds.begin(), layers.kinds.end(), true);
+      layers.sparse = sparseBefore[static_cast<std::size_t>(first + number)] -
+                      sparseBefore[static_cast<std::size_t>(first)];
       layers.plain = number - layers.sparse;
+      const std::int64_t again =
+          std::min(number, held.recomputed[static_cast<std::size_t>(chunk)]);
+      layers.sparseAgain =
+          sparseBefore[static_cast<std::size_t>(first + again)] -
+          sparseBefore[static_cast<std::size_t>(first)];
     }
     held.plain += layers.plain;
     held.sparse += layers.sparse;
@@ -314,75 +311,72 @@ private:
 };
 } // namespace
 
-/// Whether layers of a kind have a parameter of a block.
-bool EstimateTables::isInBlock(const ParameterFamily &family,
-                               bool sparse) const {
-  return family.layerNumbers.empty() ||
-         isSparse[static_cast<std::size_t>(family.layerNumbers.front())] ==
-             sparse;
+void StateBytes::add(const StateBytes &other, std::int64_t times) {
+  parameters += times * other.parameters;
+  gradients += times * other.gradients;
+  optimizer += times * other.optimizer;
+  copies += times * other.copies;
+  copiesForBackward += times * other.copiesForBackward;
+  made += times * other.made;
+  largest = std::max(largest, times > 0 ? other.largest : 0);
 }
 
-std::int64_t EstimateTables::instancesAt(const ParameterFamily &family,
-                                         const HeldByPlace &held) const {
-  switch (family.segment) {
-  case Segment::Block:
-    return (isInBlock(family, false) ? held.plain : 0) +
-           (isInBlock(family, true) ? held.sparse : 0);
-  case Segment::Head:
-    return held.hasHead;
-  case Segment::Embedding: // a tied head reads the table too
-    return held.hasEmbedding || (isTied(family) && held.hasHead);
-  }
-  return 0;
-}
-
-StateBytes EstimateTables::statesOf(const PlanPoint &point,
-                                    const HeldByPlace &held) {
+SegmentStates EstimateTables::makeSegments(const PlanPoint &point) {
   const Elements &list = elementsOf(point);
   const bool isAdamW = train.optimizer.kind == OptimizerKind::AdamW;
-  StateBytes bytes;
-  StateBytes block[2]; // plain, sparse
-  std::int64_t largest = 0;
+  SegmentStates made;
   for (std::size_t i = 0; i < families.size(); ++i) {
     const ParameterFamily &family = families[i];
     const ParameterBytes each(point, list[i], shardsOf(point, family));
-    const std::int64_t instances = instancesAt(family, held);
-    bytes.parameters +=
-        instances *
-        (each.stored() + (family.shape.size() > 1 ? each.quantized() : 0));
-    bytes.gradients += instances * each.sum();
-    bytes.optimizer += instances * each.optimizer(isAdamW);
-    bytes.copies += instances * each.whole();
-    if (isReadByBackward[i])
-      bytes.copiesForBackward += instances * each.whole();
-    largest = std::max(largest, instances ? each.onItsWay() : 0);
-    if (family.segment != Segment::Block) {
-      if (family.segment == Segment::Head || isTied(family)) {
-        bytes.gatheredHead += each.whole();
-        bytes.copiesOfHead += isTied(family) ? 0 : each.whole();
-        bytes.madeByHead += each.made();
-      }
-      continue;
-    }
-    for (bool sparse : {false, true})
-      if (isInBlock(family, sparse)) {
-        block[sparse].gatheredBlock += each.whole();
-        block[sparse].madeByBlock += each.made();
-        block[sparse].optimizerOfBlock += each.optimizer(isAdamW);
-      }
+    StateBytes bytes;
+    bytes.parameters =
+        each.stored() + (family.shape.size() > 1 ? each.quantized() : 0);
+    bytes.gradients = each.sum();
+    bytes.optimizer = each.optimizer(isAdamW);
+    bytes.copies = each.whole();
+    bytes.copiesForBackward = isReadByBackward[i] ? each.whole() : 0;
+    bytes.made = each.made();
+    bytes.largest = each.onItsWay();
+    const std::vector<std::int64_t> &numbers = family.layerNumbers;
+    auto isIn = [&](bool sparse) {
+      return numbers.empty() ||
+             isSparse[static_cast<std::size_t>(numbers.front())] == sparse;
+    };
+    if (family.segment == Segment::Embedding)
+      made.embedding.add(bytes, 1);
+    if (family.segment == Segment::Embedding && !family.alias.empty())
+      made.tiedTable.add(bytes, 1);
+    if (family.segment == Segment::Head)
+      made.head.add(bytes, 1);
+    if (family.segment == Segment::Block && isIn(false))
+      made.plain.add(bytes, 1);
+    if (family.segment == Segment::Block && isIn(true))
+      made.sparse.add(bytes, 1);
   }
-  for (bool sparse : {false, true})
-    if (sparse ? held.sparse : held.plain) {
-      auto raise = [&](std::int64_t StateBytes::*field) {
-        bytes.*field = std::max(bytes.*field, block[sparse].*field);
-      };
-      raise(&StateBytes::gatheredBlock);
-      raise(&StateBytes::madeByBlock);
-      raise(&StateBytes::optimizerOfBlock);
-    }
-  const std::int64_t inBucket = point.bucketBytes *
-                                (point.reduceFormat == "fp32" ? 4 : 2) /
-                                (point.gradients == "fp32" ? 4 : 2);
-  bytes.largestBucket = std::max(largest, inBucket);
+  made.bucket = point.bucketBytes * (point.reduceFormat == "fp32" ? 4 : 2) /
+                (point.gradients == "fp32" ? 4 : 2);
+  return made;
+}
+
+const SegmentStates &EstimateTables::segmentsOf(const PlanPoint &point) {
+  const auto key = std::make_tuple(
+      point.tp, point.ep, point.zeroStage,
+      point.zeroStage == 0 ? 1 : point.shardGroup, point.reduce, point.recipe,
+      point.gradients, point.reduceFormat + std::to_string(point.bucketBytes));
+  auto found = segments.find(key);
+  if (found == segments.end())
+    found = segments.emplace(key, makeSegments(point)).first;
+  return found->second;
+}
+
+StateBytes EstimateTables::statesOf(const SegmentStates &segments,
+                                    const HeldByPlace &held) {
+  StateBytes bytes;
+  bytes.add(segments.plain, held.plain);
+  bytes.add(segments.sparse, held.sparse);
+  bytes.add(segments.embedding, held.hasEmbedding);
+  bytes.add(segments.head, held.hasHead);
+  // The head reads a tied table too; where both are, it is there once.
+  bytes.add(segments.tiedTable, held.hasHead && !held.hasEmbedding);
   return bytes;
 }

@@ -23,12 +23,9 @@ struct PointShape {
 /// Layers of one chunk.
 struct PlaceLayers {
   std::int64_t plain = 0, sparse = 0;
-  /// Whether each has experts, in order; only where both kinds are there.
-  std::vector<bool> kinds = {};
+  std::int64_t sparseAgain = 0; ///< of those that are computed again
 
   std::int64_t all() const { return plain + sparse; }
-  /// Of the first \p layers.
-  std::int64_t sparseAmong(std::int64_t layers) const;
 };
 
 /// What a place over pp holds.
@@ -39,16 +36,22 @@ struct HeldByPlace {
   bool hasEmbedding = true, hasHead = true;
 };
 
+/// Bytes of parameters in the forms that a plan stores them in.
 struct StateBytes {
   std::int64_t parameters = 0, gradients = 0, optimizer = 0;
-  std::int64_t optimizerOfBlock = 0;
-  /// Whole copies of sharded parameters while a block, or the head, runs.
-  std::int64_t gatheredBlock = 0, gatheredHead = 0;
-  /// All of them, those that backward reads, and the head's own.
-  std::int64_t copies = 0, copiesForBackward = 0, copiesOfHead = 0;
-  /// Gradients that one call makes.
-  std::int64_t madeByBlock = 0, madeByHead = 0;
-  std::int64_t largestBucket = 0; ///< in the format that it is reduced in
+  /// Whole copies of sharded ones: all, those that backward reads.
+  std::int64_t copies = 0, copiesForBackward = 0;
+  std::int64_t made = 0;    ///< gradients of one call
+  std::int64_t largest = 0; ///< gradient, in the format that it is reduced in
+
+  void add(const StateBytes &other, std::int64_t times);
+};
+
+/// Of one layer of each kind, and of the ends.
+struct SegmentStates {
+  StateBytes plain, sparse, embedding, head;
+  StateBytes tiedTable;    ///< that the head reads too
+  std::int64_t bucket = 0; ///< as large as gradients are put together
 };
 
 class EstimateTables {
@@ -60,7 +63,9 @@ public:
   /// Of each place; sets and buffers of the schedule.
   Result<const std::vector<RankStages> *> stagesOf(const PlanPoint &point);
   HeldByPlace heldBy(const PlanPoint &point, std::int64_t place) const;
-  StateBytes statesOf(const PlanPoint &point, const HeldByPlace &held);
+  const SegmentStates &segmentsOf(const PlanPoint &point);
+  static StateBytes statesOf(const SegmentStates &segments,
+                             const HeldByPlace &held);
   static std::int64_t mostOfChunk(const PlanPoint &point);
   /// cublasLt: a workspace of 32 MiB for each of two streams (RUNTIME_NOTES
   /// §10). NCCL's buffers, the context and graphs are in the cluster's reserve.
@@ -74,12 +79,7 @@ private:
   void addLatent(PointShape &shape, const RankSizes &sizes) const;
   void addContext(PointShape &shape, const PlanPoint &point,
                   const RankSizes &sizes) const;
-  bool isInBlock(const ParameterFamily &family, bool sparse) const;
-  bool isTied(const ParameterFamily &family) const {
-    return model.tiedEmbeddings && family.argument == "embed";
-  }
-  std::int64_t instancesAt(const ParameterFamily &family,
-                           const HeldByPlace &held) const;
+  SegmentStates makeSegments(const PlanPoint &point);
   /// Of each of `families`, what a rank computes with.
   const Elements &elementsOf(const PlanPoint &point);
 
@@ -87,13 +87,18 @@ private:
   const TrainSettings train;
   const bool isHost;
   const std::vector<ParameterFamily> families;
-  std::vector<bool> isSparse;         ///< of each layer
-  std::vector<bool> isReadByBackward; ///< of each family
+  std::vector<bool> isSparse;             ///< of each layer
+  std::vector<std::int64_t> sparseBefore; ///< of the first i layers
+  std::vector<bool> isReadByBackward;     ///< of each family
   std::map<std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t,
                       bool, int, std::string>,
            PointShape>
       shapes;
   std::map<std::pair<std::int64_t, std::int64_t>, Elements> elements;
+  std::map<std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t,
+                      PlanReduce, std::string, std::string, std::string>,
+           SegmentStates>
+      segments;
   std::map<std::tuple<int, std::int64_t, std::int64_t, std::int64_t>,
            Result<std::vector<RankStages>>>
       schedules;

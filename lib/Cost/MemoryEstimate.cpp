@@ -45,9 +45,12 @@ public:
                 std::int64_t place)
       : tables(tables), point(point), shape(shape),
         stage(stages[static_cast<std::size_t>(place)]),
-        held(tables.heldBy(point, place)) {}
+        held(tables.heldBy(point, place)), segments(tables.segmentsOf(point)),
+        states(EstimateTables::statesOf(segments, held)) {}
 
   PlaceMemory estimate();
+  /// Without states and without buffers that depend on how they are stored.
+  std::int64_t withoutStorage();
 
 private:
   void addStates();
@@ -67,7 +70,8 @@ private:
     return point.overlaps && point.microBatches > 1 && !areCut() &&
            !reducesEach() && point.dp * point.cp > 1;
   }
-  std::int64_t gathered(const StateBytes &bytes, bool isHead) const;
+  std::int64_t gathered(bool isHead) const;
+  std::int64_t ofBlock(std::int64_t StateBytes::*field) const;
   bool areInRuns() const {
     return point.zeroStage >= 3 && point.shardGroup > 1;
   }
@@ -77,22 +81,28 @@ private:
   const PointShape &shape;
   const RankStages &stage;
   const HeldByPlace held;
+  const SegmentStates &segments;
+  const StateBytes states;
   PlaceMemory memory;
 };
 
 } // namespace
 
+/// Of the kinds of layers that a place holds, the one that has most.
+std::int64_t PlaceEstimate::ofBlock(std::int64_t StateBytes::*field) const {
+  return std::max(held.plain ? segments.plain.*field : 0,
+                  held.sparse ? segments.sparse.*field : 0);
+}
+
 void PlaceEstimate::addStates() {
-  const StateBytes bytes = tables.statesOf(point, held);
-  memory.parameters = bytes.parameters;
-  memory.gradients = bytes.gradients;
-  memory.optimizer = bytes.optimizer;
+  memory.parameters = states.parameters;
+  memory.gradients = states.gradients;
+  memory.optimizer = states.optimizer;
   if (point.offloadsOptimizer) {
     // Two blocks' numbers are on their way: one there, one back.
-    const std::int64_t onTheWay =
-        std::min(bytes.optimizer, 2 * bytes.optimizerOfBlock);
-    memory.hostBytes = bytes.optimizer;
-    memory.optimizer = onTheWay;
+    memory.hostBytes = states.optimizer;
+    memory.optimizer =
+        std::min(states.optimizer, 2 * ofBlock(&StateBytes::optimizer));
   }
 }
 
@@ -101,8 +111,7 @@ std::int64_t PlaceEstimate::savedOfChunk(std::size_t chunk,
                                          bool &keepsExperts) const {
   const std::int64_t again = held.recomputed[chunk];
   const PlaceLayers &layers = held.chunks[chunk];
-  // The first ones are computed again.
-  const std::int64_t sparseAgain = std::min(again, layers.sparseAmong(again));
+  const std::int64_t sparseAgain = layers.sparseAgain;
   const std::int64_t plainAgain = again - sparseAgain;
   keepsExperts = layers.sparse > sparseAgain;
   return (layers.plain - plainAgain) * shape.plain.none +
@@ -150,23 +159,22 @@ void PlaceEstimate::addPassing() {
 }
 
 /// Whole parameters while the head or a block's backward runs.
-std::int64_t PlaceEstimate::gathered(const StateBytes &bytes,
-                                     bool isHead) const {
+std::int64_t PlaceEstimate::gathered(bool isHead) const {
   if (!areInRuns())
     return 0;
   if (point.gather == PlanGather::EveryPass)
-    return isHead ? bytes.gatheredHead
-                  : bytes.gatheredBlock * (point.prefetch + 1);
+    return isHead ? segments.head.copies + segments.tiedTable.copies
+                  : ofBlock(&StateBytes::copies) * (point.prefetch + 1);
   // Copies of each micro-batch go when it has read them for the last time.
   if (point.gather == PlanGather::OncePerStep || peelsLast())
-    return bytes.copies;
-  return bytes.copiesForBackward + (isHead ? bytes.copiesOfHead : 0);
+    return states.copies;
+  return states.copiesForBackward + (isHead ? segments.head.copies : 0);
 }
 
 /// The head or a block's backward: the one that needs more.
 void PlaceEstimate::addPeak() {
-  const StateBytes bytes = tables.statesOf(point, held);
   const bool eachReduces = reducesEach();
+  const std::int64_t madeByHead = segments.head.made + segments.tiedTable.made;
   const std::int64_t carried = areCut() ? 2 * shape.edge : shape.edge;
   struct Moment {
     std::int64_t frame, gathered, buckets, again;
@@ -175,12 +183,12 @@ void PlaceEstimate::addPeak() {
   Moment head = {0, 0, 0, 0}, block = {0, 0, 0, 0};
   if (held.hasHead)
     head = {shape.headFrame + (areCut() ? carried : 2 * shape.edge),
-            gathered(bytes, true), eachReduces ? bytes.madeByHead : 0, 0};
+            gathered(true), eachReduces ? madeByHead : 0, 0};
   if (held.plain + held.sparse > 0) {
     block = {std::max(held.plain ? shape.plainFrame : 0,
                       held.sparse ? shape.sparseFrame : 0) +
                  carried,
-             gathered(bytes, false), eachReduces ? bytes.madeByBlock : 0, 0};
+             gathered(false), eachReduces ? ofBlock(&StateBytes::made) : 0, 0};
     const bool recomputes =
         std::accumulate(held.recomputed.begin(), held.recomputed.end(), 0L) > 0;
     // What was not saved is there again, of one layer.
@@ -191,11 +199,11 @@ void PlaceEstimate::addPeak() {
                       : 0);
     // The head's gradients are waited for behind the first block.
     if (!areCut() && eachReduces && held.hasHead)
-      block.buckets += bytes.madeByHead;
+      block.buckets += madeByHead;
   }
   if (point.reduceFormat != point.gradients && point.dp * point.cp > 1) {
     if (eachReduces || point.overlaps)
-      block.buckets += bytes.largestBucket;
+      block.buckets += std::max(states.largest, segments.bucket);
   }
   const bool isInHead = head.bytes() > block.bytes();
   const Moment &peak = isInHead ? head : block;
@@ -212,6 +220,15 @@ PlaceMemory PlaceEstimate::estimate() {
   addPassing();
   memory.libraries = tables.libraries();
   return memory;
+}
+
+std::int64_t PlaceEstimate::withoutStorage() {
+  memory.inputs = shape.inputsPerMicroBatch * point.microBatches;
+  addSaved();
+  addPeak();
+  addPassing();
+  memory.libraries = tables.libraries();
+  return memory.bytes() - memory.gathered - memory.buckets;
 }
 
 class MemoryEstimator::Tables : public EstimateTables {
@@ -283,10 +300,11 @@ bool MemoryEstimator::recomputeToFit(PlanPoint &point,
 }
 
 std::int64_t MemoryEstimator::states(const PlanPoint &point) const {
+  const SegmentStates &segments = tables->segmentsOf(point);
   std::int64_t most = 0;
   for (std::int64_t place = 0; place < point.pp; ++place) {
     const StateBytes bytes =
-        tables->statesOf(point, tables->heldBy(point, place));
+        EstimateTables::statesOf(segments, tables->heldBy(point, place));
     most = std::max(most, bytes.parameters + bytes.gradients +
                               (point.offloadsOptimizer ? 0 : bytes.optimizer));
   }
@@ -299,4 +317,68 @@ Result<LayerSaved> MemoryEstimator::layerSaved(const PlanPoint &point,
   if (!shape.fault.empty())
     return Error{shape.fault};
   return hasExperts ? shape.sparse : shape.plain;
+}
+
+//===----------------------------------------------------------------------===//
+// Floors
+//===----------------------------------------------------------------------===//
+
+struct RecomputeFloor::Place {
+  HeldByPlace held;
+  /// Bytes without states where i layers are computed again; from 1 on never
+  /// more with more of them.
+  std::vector<std::int64_t> rest;
+};
+
+RecomputeFloor::~RecomputeFloor() = default;
+RecomputeFloor::RecomputeFloor(RecomputeFloor &&) noexcept = default;
+
+RecomputeFloor::RecomputeFloor(const MemoryEstimator &memory,
+                               const PlanPoint &schedule, PointRecompute kind)
+    : memory(memory) {
+  const PointShape &shape = memory.tables->shapeOf(schedule);
+  Result<const std::vector<RankStages> *> stages =
+      memory.tables->stagesOf(schedule);
+  if (!shape.fault.empty() || !stages)
+    return; // no place: nothing fits
+  PlanPoint point = schedule;
+  point.zeroStage = 0; // nothing is gathered
+  point.recompute = kind;
+  point.recomputed.assign(static_cast<std::size_t>(point.pp), 0);
+  for (std::int64_t i = 0; i < point.pp; ++i) {
+    Place &place = places.emplace_back();
+    place.held = memory.tables->heldBy(point, i);
+    std::int64_t &count = point.recomputed[static_cast<std::size_t>(i)];
+    const std::int64_t most =
+        kind == PointRecompute::None ? 0 : point.layersOf(i);
+    for (count = 0; count <= most; ++count)
+      place.rest.push_back(
+          PlaceEstimate(*memory.tables, point, shape, **stages, i)
+              .withoutStorage());
+  }
+}
+
+std::optional<std::vector<std::int64_t>>
+RecomputeFloor::layersOf(const PlanPoint &storage,
+                         std::int64_t capacity) const {
+  if (places.empty())
+    return std::nullopt;
+  const SegmentStates &segments = memory.tables->segmentsOf(storage);
+  std::vector<std::int64_t> layers;
+  for (const Place &place : places) {
+    const StateBytes bytes = EstimateTables::statesOf(segments, place.held);
+    const std::int64_t left = capacity - bytes.parameters - bytes.gradients -
+                              (storage.offloadsOptimizer ? 0 : bytes.optimizer);
+    if (place.rest.front() <= left) {
+      layers.push_back(0);
+      continue;
+    }
+    const auto enough =
+        std::partition_point(place.rest.begin() + 1, place.rest.end(),
+                             [&](std::int64_t bytes) { return bytes > left; });
+    if (enough == place.rest.end())
+      return std::nullopt;
+    layers.push_back(enough - place.rest.begin());
+  }
+  return layers;
 }

@@ -309,11 +309,16 @@ double heddle::detail::slotBound(const SlotParts &parts, SlotKind kind,
     return (parts.gathersBackward ? layer.parameters.seconds : 0) +
            (parts.sums ? layer.gradients.seconds : 0);
   });
-  if (kind == SlotKind::WeightGrad)
-    return ofWeights + layers([](const auto &layer) {
-             return layer.attention.weightGrad.total() +
-                    layer.mlp.weightGrad.total();
-           });
+  if (kind == SlotKind::WeightGrad) {
+    const double line = ofWeights + layers([](const auto &layer) {
+                          return layer.attention.weightGrad.total() +
+                                 layer.mlp.weightGrad.total();
+                        });
+    return parts.sums ? std::max(line, layers([](const auto &layer) {
+                                   return layer.gradients.seconds;
+                                 }))
+                      : line;
+  }
   const bool withWeights = kind == SlotKind::Backward;
   const double againPlain = real(std::min(chunk.again, chunk.plain)),
                againSparse = real(chunk.again) - againPlain;

@@ -12,17 +12,6 @@ constexpr double kNever = std::numeric_limits<double>::infinity();
 
 double real(std::int64_t value) { return static_cast<double>(value); }
 
-/// Whether W slots run apart from B.
-bool splitsBackward(PlanScheduleKind schedule) {
-  return schedule == PlanScheduleKind::ZbH1 ||
-         schedule == PlanScheduleKind::ZbH2 ||
-         schedule == PlanScheduleKind::ZbV ||
-         schedule == PlanScheduleKind::VHalf ||
-         schedule == PlanScheduleKind::VMin ||
-         schedule == PlanScheduleKind::DualPipe ||
-         schedule == PlanScheduleKind::DualPipeV;
-}
-
 /// The longest place: its own slots, behind those F that must have run before
 /// its first, and before those D that must run behind its last. A place's last
 /// D is of the first of its stages; where W may be last, nothing need follow.
@@ -78,20 +67,18 @@ void takeBestOrder(const LayerTimer &timer, const PlanPoint &point,
   }
 }
 
-/// The point with nothing that may be chosen otherwise and would cost time.
+/// The point with no storage that would cost time.
 PlanPoint withoutStates(PlanPoint point) {
   point.zeroStage = 0;
   point.shardGroup = 1;
   point.reduce = PlanReduce::Last;
   point.gather = PlanGather::OncePerStep;
-  point.recompute = PointRecompute::None;
-  point.recomputed.clear();
   point.offloadsOptimizer = false;
   point.overlaps = true;
   return point;
 }
 
-/// Slots of a point whatever order, ZeRO, recompute and offload are.
+/// Slots of a point whatever order, ZeRO and offload are.
 SlotParts leastParts(const StepTimes::State &state, const PlanPoint &point) {
   const LayerTimer timer = timerOf(state, point);
   SlotParts parts = partsOf(state, point, timer);
@@ -103,6 +90,16 @@ SlotParts leastParts(const StepTimes::State &state, const PlanPoint &point) {
 }
 
 } // namespace
+
+bool heddle::detail::splitsBackward(PlanScheduleKind schedule) {
+  return schedule == PlanScheduleKind::ZbH1 ||
+         schedule == PlanScheduleKind::ZbH2 ||
+         schedule == PlanScheduleKind::ZbV ||
+         schedule == PlanScheduleKind::VHalf ||
+         schedule == PlanScheduleKind::VMin ||
+         schedule == PlanScheduleKind::DualPipe ||
+         schedule == PlanScheduleKind::DualPipeV;
+}
 
 double StepTimes::bound(const PlanPoint &point) const {
   if (!state->hasFormat(point))

@@ -46,6 +46,8 @@ namespace detail {
 LayerTimer timerOf(const StepTimes::State &state, const PlanPoint &point);
 SlotParts partsOf(const StepTimes::State &state, const PlanPoint &point,
                   const LayerTimer &timer);
+/// Whether W slots run apart from B.
+bool splitsBackward(PlanScheduleKind schedule);
 /// Of one chunk of one place.
 ChunkContent contentOf(const StepTimes::State &state, const PlanPoint &point,
                        std::int64_t rank, std::int64_t chunk);

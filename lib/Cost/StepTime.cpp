@@ -56,6 +56,7 @@ public:
         parts(partsOf(state, point, timer)), builder(parts) {}
 
   Result<StepTime> run();
+  double bound();
 
 private:
   /// What a chunk's slots take, and how long in them nothing is computed.
@@ -78,6 +79,11 @@ private:
   std::size_t timeChunk(const ChunkContent &chunk);
   void timeEdges(Timed &timed);
   void timePlace(std::int64_t rank);
+  double leastTail(std::int64_t rank) const;
+  const ChunkTimes &timesOf(std::int64_t rank, std::int64_t chunk) const {
+    const Place &place = places[static_cast<std::size_t>(rank)];
+    return timed[place.chunks[static_cast<std::size_t>(chunk)]].times;
+  }
   double tailOf(std::int64_t rank, const std::vector<Slot> &row,
                 const std::vector<TimeSpan> &spans) const;
   Result<void> runSchedule(StepTime &step);
@@ -437,6 +443,65 @@ void Step::countAxes(StepTime &step) const {
   }
 }
 
+/// Sums of gradients of the last backward alone run on behind it.
+double Step::leastTail(std::int64_t rank) const {
+  const Place &place = places[static_cast<std::size_t>(rank)];
+  if (splits)
+    return 0;
+  std::size_t lowest = 0; // its last backward is of its first stage
+  for (std::int64_t chunk = 1; chunk < point.chunks; ++chunk)
+    if (point.stageOf(rank, chunk) <
+        point.stageOf(rank, static_cast<std::int64_t>(lowest)))
+      lowest = static_cast<std::size_t>(chunk);
+  const Timed &of = timed[place.chunks[lowest]];
+  const Slot last(SlotKind::Backward, static_cast<std::int64_t>(lowest), 0);
+  return tailOf(
+      rank, {last},
+      {{0, of.times.inputGrad + of.times.weightGrad + of.edges.lastBackward}});
+}
+
+/// A place's slots stand behind the forward of the stages before its first, and
+/// before their backward unless W may be last; its sums run on beside that.
+double Step::bound() {
+  StepTime step;
+  places.resize(static_cast<std::size_t>(point.pp));
+  if (point.pp == 1 && point.chunks == 1) {
+    runAlone(step);
+    finish(step);
+    return step.seconds;
+  }
+  splits = splitsBackward(point.schedule);
+  std::vector<double> forwards(point.layers.size() + 1, 0.0),
+      backwards = forwards;
+  for (std::int64_t rank = 0; rank < point.pp; ++rank) {
+    timePlace(rank);
+    for (std::int64_t chunk = 0; chunk < point.chunks; ++chunk) {
+      const ChunkTimes &times = timesOf(rank, chunk);
+      const auto behind =
+          static_cast<std::size_t>(point.stageOf(rank, chunk)) + 1;
+      forwards[behind] = times.forward;
+      backwards[behind] = splits ? 0 : times.inputGrad + times.weightGrad;
+    }
+  }
+  std::partial_sum(forwards.begin(), forwards.end(), forwards.begin());
+  std::partial_sum(backwards.begin(), backwards.end(), backwards.begin());
+  for (std::int64_t rank = 0; rank < point.pp; ++rank) {
+    double work = 0;
+    std::int64_t lowest = std::ssize(point.layers);
+    for (std::int64_t chunk = 0; chunk < point.chunks; ++chunk) {
+      const ChunkTimes &times = timesOf(rank, chunk);
+      work += times.forward + times.inputGrad + times.weightGrad;
+      lowest = std::min(lowest, point.stageOf(rank, chunk));
+    }
+    const auto before = static_cast<std::size_t>(lowest);
+    makespan =
+        std::max(makespan, forwards[before] + real(point.microBatches) * work +
+                               std::max(backwards[before], leastTail(rank)));
+  }
+  finish(step);
+  return step.seconds;
+}
+
 Result<StepTime> Step::run() {
   StepTime step;
   places.resize(static_cast<std::size_t>(point.pp));
@@ -483,4 +548,9 @@ Result<StepTime> StepTimes::simulate(const PlanPoint &point) const {
     return never;
   }
   return Step(*state, point).run();
+}
+
+double StepTimes::boundOfSlots(const PlanPoint &point) const {
+  return state->hasFormat(point) ? Step(*state, point).bound()
+                                 : std::numeric_limits<double>::infinity();
 }

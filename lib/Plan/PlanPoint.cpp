@@ -50,23 +50,24 @@ std::int64_t PlanPoint::layersOf(std::int64_t rank) const {
 
 std::vector<std::int64_t> PlanPoint::recomputedOf(std::int64_t rank) const {
   std::vector<std::int64_t> again(static_cast<std::size_t>(chunks), 0);
-  if (recomputed.empty())
+  std::int64_t left =
+      recomputed.empty() ? 0 : recomputed[static_cast<std::size_t>(rank)];
+  if (left <= 0)
     return again;
-  auto kept = [&](std::size_t chunk) {
+  auto held = [&](std::size_t chunk) {
     return layers[static_cast<std::size_t>(
-               stageOf(rank, static_cast<std::int64_t>(chunk)))] -
-           again[chunk];
+        stageOf(rank, static_cast<std::int64_t>(chunk)))];
   };
-  for (std::int64_t left = recomputed[static_cast<std::size_t>(rank)]; left > 0;
-       --left) {
-    std::size_t most = 0;
-    for (std::size_t chunk = 1; chunk < again.size(); ++chunk)
-      if (kept(chunk) > kept(most))
-        most = chunk;
-    if (kept(most) <= 0)
-      break;
-    ++again[most];
-  }
+  std::int64_t level = 0; // layers that a chunk keeps at most
+  for (std::size_t chunk = 0; chunk < again.size(); ++chunk)
+    level = std::max(level, held(chunk));
+  // One layer of each chunk that keeps most, the first chunks first.
+  for (; left > 0 && level > 0; --level)
+    for (std::size_t chunk = 0; chunk < again.size() && left > 0; ++chunk)
+      if (held(chunk) - again[chunk] == level) {
+        ++again[chunk];
+        --left;
+      }
   return again;
 }
 

@@ -109,8 +109,30 @@ public:
   Result<LayerSaved> layerSaved(const PlanPoint &point, bool hasExperts) const;
 
 private:
+  friend class RecomputeFloor;
   class Tables;
   std::unique_ptr<Tables> tables;
+};
+
+/// How few layers the plans of one schedule can compute again: quicker than
+/// `recomputeToFit`, and never more, since buffers are not counted.
+class RecomputeFloor {
+public:
+  /// \p schedule: a point; its storage does not matter.
+  RecomputeFloor(const MemoryEstimator &memory, const PlanPoint &schedule,
+                 PointRecompute kind);
+  ~RecomputeFloor();
+  RecomputeFloor(RecomputeFloor &&) noexcept;
+
+  /// Of each place; none where a place does not fit with all of its layers.
+  /// \p storage: the schedule's, with ZeRO and offload.
+  std::optional<std::vector<std::int64_t>>
+  layersOf(const PlanPoint &storage, std::int64_t capacity) const;
+
+private:
+  struct Place;
+  const MemoryEstimator &memory;
+  std::vector<Place> places;
 };
 
 } // namespace heddle

@@ -133,13 +133,19 @@ public:
   /// schedule. Infinite where the device does not have the format.
   Result<StepTime> simulate(const PlanPoint &point) const;
 
-  /// Never more than `simulate`: the busiest place's own work, what the first
-  /// micro-batch needs to reach it and the last to leave it.
+  /// Never more than `simulate`: the slots of the busiest place with all that
+  /// runs beside them, what the first micro-batch needs to reach it and the
+  /// last to leave it, and what comes behind. Only the schedule's bubbles are
+  /// not in.
+  double boundOfSlots(const PlanPoint &point) const;
+  /// Never more than that, in closed form: the busiest place's own work, or all
+  /// that it sends along dp.
   double bound(const PlanPoint &point) const;
-  /// The same for every order of axes, ZeRO, recompute and offload.
+  /// The same for every order of axes, ZeRO, offload, and for as many layers
+  /// that are computed again or more.
   double boundOfSchedule(const PlanPoint &point) const;
-  /// The same also for every schedule, number of chunks, cut, sequence
-  /// parallelism and context parallelism's kind.
+  /// The same also for every recompute, schedule, number of chunks, cut,
+  /// sequence parallelism and context parallelism's kind.
   double boundOfMesh(const PlanPoint &point) const;
 
 private:

@@ -374,7 +374,7 @@ private:
 
 TEST(StepBound, IsNeverAboveTheSimulation) {
   Draw draw(1);
-  double closest = 0;
+  double closest = 0, closestOfSlots = 0;
   for (int run = 0; run < 300; ++run) {
     const ModelConfig model = draw.model();
     Practice practice;
@@ -383,19 +383,27 @@ TEST(StepBound, IsNeverAboveTheSimulation) {
     const StepTimes times = timesOf(model, 4096, h100s(512), practice);
     for (int each = 0; each < 10; ++each) {
       PlanPoint point = draw.point(model);
-      const double ofSchedule = times.boundOfSchedule(point),
+      PlanPoint nothingAgain = point;
+      nothingAgain.recompute = PointRecompute::None;
+      nothingAgain.recomputed.clear();
+      const double ofSchedule = times.boundOfSchedule(nothingAgain),
                    ofMesh = times.boundOfMesh(point);
       for (int choice = 0; choice < 3; ++choice) {
         const double seconds = simulate(times, point).seconds * (1 + 1e-9);
         ASSERT_LE(times.bound(point), seconds) << point.text();
+        ASSERT_LE(times.boundOfSlots(point), seconds) << point.text();
+        ASSERT_LE(times.boundOfSchedule(point), seconds) << point.text();
         ASSERT_LE(ofSchedule, seconds) << point.text();
         ASSERT_LE(ofMesh, seconds) << point.text();
         closest = std::max(closest, times.bound(point) / seconds);
+        closestOfSlots =
+            std::max(closestOfSlots, times.boundOfSlots(point) / seconds);
         draw.states(point);
       }
     }
   }
   EXPECT_GT(closest, 0.95); // a bound that is 0 would hold too
+  EXPECT_GT(closestOfSlots, 0.9999);
 }
 
 TEST(StepTime, BetterHardwareIsNeverSlower) {

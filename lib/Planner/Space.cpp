@@ -1,0 +1,304 @@
+#include "heddle/Planner/Space.h"
+
+#include "heddle/Plan/PlanLayout.h"
+
+#include <algorithm>
+#include <numeric>
+#include <set>
+
+using namespace heddle;
+
+static constexpr std::int64_t mostSequences = 64, mostChunks = 16;
+
+static std::vector<std::int64_t> divisorsOf(std::int64_t number) {
+  std::vector<std::int64_t> divisors;
+  for (std::int64_t i = 1; i * i <= number; ++i)
+    if (number % i == 0) {
+      divisors.push_back(i);
+      if (i * i < number)
+        divisors.push_back(number / i);
+    }
+  std::sort(divisors.begin(), divisors.end());
+  return divisors;
+}
+
+//===----------------------------------------------------------------------===//
+// Meshes
+//===----------------------------------------------------------------------===//
+
+/// Whether heads fall on tp without padding.
+static bool splitsEvenly(const ModelConfig &model, std::int64_t tp) {
+  const HeadSplit heads =
+      splitHeads(model.kvHeads, model.queryHeadsPerKvHead, tp);
+  return heads.paddedG * heads.paddedR ==
+         model.kvHeads * model.queryHeadsPerKvHead;
+}
+
+static bool isDemanded(const PlanProblem &problem, PlanKey key) {
+  return std::any_of(problem.demands.begin(), problem.demands.end(),
+                     [&](const PlanDemand &demand) {
+                       return demand.key == key && !demand.isForbidden;
+                     });
+}
+
+void PlanSpace::addMicroBatches(const PlanPoint &mesh,
+                                std::vector<PlanPoint> &to) const {
+  const std::int64_t ofRank = problem.train.globalBatch / mesh.dp;
+  for (std::int64_t size : divisorsOf(ofRank)) {
+    const std::int64_t count = ofRank / size;
+    if ((size > mostSequences && !isDemanded(problem, PlanKey::MicroBatch)) ||
+        !problem.allows(PlanKey::MicroBatch, size) ||
+        !problem.allows(PlanKey::MicroBatches, count))
+      continue;
+    for (const std::string &recipe : problem.train.precision) {
+      if (!problem.allows(PlanKey::Precision, recipe))
+        continue;
+      PlanPoint &point = to.emplace_back(mesh);
+      point.microBatch = size;
+      point.microBatches = count;
+      point.recipe = recipe;
+    }
+  }
+}
+
+std::vector<PlanPoint> PlanSpace::meshesOf(std::int64_t ranks) const {
+  const ModelConfig &model = problem.model;
+  std::vector<PlanPoint> list;
+  for (std::int64_t tp : divisorsOf(ranks)) {
+    if (!problem.allows(PlanKey::Tp, tp) ||
+        (!splitsEvenly(model, tp) && !isDemanded(problem, PlanKey::Tp)))
+      continue;
+    for (std::int64_t cp : divisorsOf(ranks / tp)) {
+      if (!problem.allows(PlanKey::Cp, cp) ||
+          (cp > 1 && problem.train.sequenceLength % (2 * cp) != 0))
+        continue;
+      for (std::int64_t pp : divisorsOf(ranks / tp / cp)) {
+        const std::int64_t dp = ranks / tp / cp / pp;
+        if (pp > model.layers || problem.train.globalBatch % dp != 0 ||
+            !problem.allows(PlanKey::Pp, pp) ||
+            !problem.allows(PlanKey::Dp, dp))
+          continue;
+        const std::int64_t experts =
+            model.experts ? std::gcd(model.experts->count, dp * cp) : 1;
+        for (std::int64_t ep : divisorsOf(experts))
+          if (problem.allows(PlanKey::Ep, ep))
+            addMicroBatches({.pp = pp, .dp = dp, .cp = cp, .tp = tp, .ep = ep},
+                            list);
+      }
+    }
+  }
+  return list;
+}
+
+std::vector<PlanPoint> PlanSpace::meshes() const {
+  for (std::int64_t ranks = problem.cluster.devices(); ranks > 0; --ranks)
+    if (std::vector<PlanPoint> list = meshesOf(ranks); !list.empty())
+      return list;
+  return {};
+}
+
+//===----------------------------------------------------------------------===//
+// Schedules
+//===----------------------------------------------------------------------===//
+
+double heddle::headInLayers(const ModelConfig &model,
+                            std::int64_t sequenceLength) {
+  const double all = modelFlopsPerStep(model, 1, sequenceLength);
+  const double head = 6.0 * static_cast<double>(model.hidden) *
+                      static_cast<double>(model.vocabulary) *
+                      static_cast<double>(sequenceLength);
+  return head / ((all - head) / static_cast<double>(model.layers));
+}
+
+std::vector<std::int64_t> heddle::cutLayers(std::int64_t layers,
+                                            const PlanPoint &point,
+                                            double headLayers) {
+  const std::int64_t stages = point.pp * point.chunks;
+  std::vector<std::int64_t> cut(static_cast<std::size_t>(stages), 0);
+  std::vector<double> load(static_cast<std::size_t>(stages), 0.0);
+  load.back() = headLayers;
+  // One after the other to the stage with least. Among equals the first one,
+  // which has fewer micro-batches to wait for.
+  for (std::int64_t layer = 0; layer < layers; ++layer) {
+    const auto least = std::min_element(load.begin(), load.end());
+    *least += 1;
+    ++cut[static_cast<std::size_t>(least - load.begin())];
+  }
+  return cut;
+}
+
+/// Schedules with their chunks and layers.
+std::vector<PlanPoint> PlanSpace::cutsOf(const PlanPoint &mesh) const {
+  using enum PlanScheduleKind;
+  const std::int64_t layers = problem.model.layers;
+  const bool anyOther = isDemanded(problem, PlanKey::Schedule);
+  std::vector<PlanPoint> list;
+  auto add = [&](PlanScheduleKind kind, std::int64_t chunks) {
+    PlanPoint point = mesh;
+    point.schedule = kind;
+    point.chunks = chunks;
+    if (!problem.allows(PlanKey::Schedule, scheduleWord(kind)) ||
+        !problem.allows(PlanKey::Chunks, chunks))
+      return;
+    std::set<std::vector<std::int64_t>> seen;
+    for (double head :
+         {0.0, headInLayers(problem.model, problem.train.sequenceLength)}) {
+      point.layers = cutLayers(layers, point, head);
+      if (seen.insert(point.layers).second)
+        list.push_back(point);
+    }
+  };
+  if (mesh.pp == 1) {
+    add(None, 1);
+    return list;
+  }
+  add(OneFOneB, 1);
+  add(ZbH1, 1);
+  if (anyOther) {
+    add(GPipe, 1);
+    add(ZbH2, 1);
+  }
+  const std::int64_t most =
+      isDemanded(problem, PlanKey::Chunks) ? layers : mostChunks;
+  // The last stage may have the head alone, and the first the embedding.
+  for (std::int64_t chunks = 2;
+       chunks <= most && mesh.pp * chunks <= layers + 2; ++chunks)
+    add(Interleaved1F1B, chunks);
+  if (2 * mesh.pp <= layers) {
+    add(ZbV, 2);
+    for (PlanScheduleKind kind : {VHalf, VMin, DualPipeV})
+      if (anyOther && (kind != DualPipeV || mesh.microBatches >= 2 * mesh.pp))
+        add(kind, 2);
+  }
+  return list;
+}
+
+void PlanSpace::addTensor(const PlanPoint &cut,
+                          std::vector<PlanPoint> &to) const {
+  std::vector<PlanContext> contexts = {PlanContext::None};
+  if (cut.cp > 1) {
+    contexts = {PlanContext::AllGather, PlanContext::Ring};
+    const HeadSplit heads = splitHeads(
+        problem.model.kvHeads, problem.model.queryHeadsPerKvHead, cut.tp);
+    if (heads.paddedG / heads.kv % cut.cp == 0)
+      contexts.push_back(PlanContext::Ulysses);
+  }
+  for (PlanContext context : contexts)
+    for (bool sequence : {true, false}) {
+      PlanPoint point = cut;
+      point.context = context;
+      point.sequenceParallel = sequence;
+      if ((sequence && cut.tp == 1) ||
+          !problem.allows(PlanKey::SequenceParallel,
+                          choiceOf(point, PlanKey::SequenceParallel)) ||
+          !problem.allows(PlanKey::Context, choiceOf(point, PlanKey::Context)))
+        continue;
+      to.push_back(std::move(point));
+    }
+}
+
+std::vector<PlanPoint> PlanSpace::schedules(const PlanPoint &mesh) const {
+  std::vector<PlanPoint> list;
+  for (const PlanPoint &cut : cutsOf(mesh))
+    addTensor(cut, list);
+  return list;
+}
+
+//===----------------------------------------------------------------------===//
+// Storages
+//===----------------------------------------------------------------------===//
+
+std::vector<PlanPoint> PlanSpace::zerosOf(const PlanPoint &schedule) const {
+  const std::int64_t ranks = schedule.dp * schedule.cp;
+  std::vector<PlanPoint> list;
+  auto add = [&](std::int64_t stage, std::int64_t group, PlanReduce reduce,
+                 PlanGather gather) {
+    PlanPoint point = schedule;
+    point.zeroStage = stage;
+    point.shardGroup = group;
+    point.reduce = reduce;
+    point.gather = gather;
+    // One block ahead, where blocks are gathered one by one.
+    const bool isAhead = stage == 3 && gather == PlanGather::EveryPass &&
+                         schedule.pp == 1 && problem.model.layers > 1;
+    point.prefetch = isAhead ? 1 : 0;
+    for (const PlanDemand &demand : problem.demands)
+      if (demand.key == PlanKey::Prefetch && !demand.isForbidden && isAhead)
+        point.prefetch = std::stoll(demand.values.front());
+    for (PlanKey key : {PlanKey::Zero, PlanKey::ShardGroup, PlanKey::Reduce,
+                        PlanKey::Gather, PlanKey::Prefetch})
+      if (!problem.allows(key, choiceOf(point, key)))
+        return;
+    list.push_back(std::move(point));
+  };
+  add(0, ranks, PlanReduce::Last, PlanGather::OncePerStep);
+  const bool isOne = schedule.microBatches == 1;
+  for (std::int64_t group : divisorsOf(ranks)) {
+    if (group == 1)
+      continue;
+    add(1, group, PlanReduce::Last, PlanGather::OncePerStep);
+    add(2, group, PlanReduce::EveryMicroBatch, PlanGather::OncePerStep);
+    for (PlanReduce reduce : {PlanReduce::EveryMicroBatch, PlanReduce::Last}) {
+      if (isOne && reduce == PlanReduce::Last)
+        continue;
+      for (PlanGather gather :
+           {PlanGather::OncePerStep, PlanGather::EveryMicroBatch,
+            PlanGather::EveryPass})
+        if (!isOne || gather != PlanGather::OncePerStep)
+          add(3, group, reduce, gather);
+    }
+  }
+  return list;
+}
+
+std::vector<PlanPoint> PlanSpace::storages(const PlanPoint &schedule) const {
+  std::vector<PlanPoint> list;
+  for (const PlanPoint &zero : zerosOf(schedule))
+    for (bool offloads : {false, true}) {
+      PlanPoint point = zero;
+      point.offloadsOptimizer = offloads;
+      if ((offloads && !problem.cluster.hostLinkBytesPerSecond) ||
+          !problem.allows(PlanKey::Offload, choiceOf(point, PlanKey::Offload)))
+        continue;
+      list.push_back(std::move(point));
+    }
+  return list;
+}
+
+std::vector<PointRecompute> PlanSpace::recomputes() const {
+  std::vector<PointRecompute> kinds;
+  for (auto [kind, name] : {std::pair{PointRecompute::None, "none"},
+                            std::pair{PointRecompute::Selective, "selective"},
+                            std::pair{PointRecompute::Full, "full"}})
+    if (problem.allows(PlanKey::Recompute, name))
+      kinds.push_back(kind);
+  return kinds;
+}
+
+std::vector<std::array<PlanAxis, 4>>
+PlanSpace::orders(const PlanPoint &mesh) const {
+  using enum PlanAxis;
+  const bool any = isDemanded(problem, PlanKey::Order);
+  std::array<PlanAxis, 4> order = {Pp, Dp, Cp, Tp};
+  std::vector<std::array<PlanAxis, 4>> list;
+  std::set<std::vector<PlanAxis>> seen;
+  const std::array<PlanAxis, 4> searched[] = {
+      {Pp, Dp, Cp, Tp}, {Dp, Pp, Cp, Tp}, {Pp, Cp, Dp, Tp}, {Pp, Dp, Tp, Cp}};
+  do {
+    const bool isSearched = std::find(std::begin(searched), std::end(searched),
+                                      order) != std::end(searched);
+    PlanPoint point = mesh;
+    point.order = order;
+    if ((!isSearched && !any) ||
+        !problem.allows(PlanKey::Order, choiceOf(point, PlanKey::Order)))
+      continue;
+    // What is left without axes of one rank says whether two are equal.
+    std::vector<PlanAxis> present;
+    for (PlanAxis axis : order)
+      if (mesh.size(axis) > 1)
+        present.push_back(axis);
+    if (seen.insert(present).second)
+      list.push_back(order);
+  } while (std::next_permutation(order.begin(), order.end()));
+  return list;
+}

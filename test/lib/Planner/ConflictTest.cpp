@@ -1,0 +1,113 @@
+// Answers that are wrong, problems without one, and why an answer is as it is.
+
+#include "PlannerProblems.h"
+
+#include "heddle/Planner/Conflict.h"
+#include "heddle/Planner/Decisions.h"
+#include "heddle/Planner/Verify.h"
+
+#include <gmock/gmock.h>
+
+using namespace heddle;
+using namespace heddle::test;
+using testing::Contains;
+using testing::HasSubstr;
+
+static PlanProblem problemOf(const std::string &model, std::int64_t batch,
+                             const std::string &cluster) {
+  PlanProblem problem;
+  problem.model = publicModel(model);
+  problem.train = adamW(8192, batch);
+  problem.cluster = exampleCluster(cluster);
+  return problem;
+}
+
+TEST(Verify, FindsWhatIsWrong) {
+  PlanProblem problem = problemOf("llama-3-8b", 128, "8xh100");
+  demand(problem, "tp=4");
+  const Planned planned(problem);
+  const CostedPlan good = planned.find({.top = 1}).best.front();
+  auto fault = [&](auto change) {
+    CostedPlan plan = good;
+    change(plan);
+    Result<void> done = verifyPlan(problem, plan, planned.memory);
+    return done ? std::string("accepted") : done.message();
+  };
+  EXPECT_EQ(fault([](CostedPlan &) {}), "accepted");
+  EXPECT_THAT(fault([](CostedPlan &plan) { plan.point.dp *= 2; }),
+              HasSubstr("16 ranks, but 8 devices"));
+  EXPECT_THAT(fault([](CostedPlan &plan) { plan.point.microBatches += 1; }),
+              HasSubstr("sequences a step, expected 128"));
+  EXPECT_THAT(fault([](CostedPlan &plan) { plan.point.shardGroup = 7; }),
+              HasSubstr("shard group of 7"));
+  EXPECT_THAT(fault([](CostedPlan &plan) { plan.point.recipe = "fp8"; }),
+              HasSubstr("precision fp8"));
+  EXPECT_THAT(fault([](CostedPlan &plan) {
+                plan.point.tp = 8;
+                plan.point.dp = 1;
+                plan.point.pp = 1;
+                plan.point.shardGroup = 1;
+                plan.point.zeroStage = 0;
+                plan.point.schedule = PlanScheduleKind::None;
+                plan.point.chunks = 1;
+                plan.point.layers = {32};
+                plan.point.recomputed.clear();
+                plan.point.microBatch = 1;
+                plan.point.microBatches = 128;
+              }),
+              HasSubstr("tp is 8, but tp=4 was demanded"));
+  EXPECT_THAT(fault([](CostedPlan &plan) {
+                plan.point.recompute = PointRecompute::None;
+                plan.point.recomputed.clear();
+                plan.point.microBatch = 128 / plan.point.dp;
+                plan.point.microBatches = 1;
+              }),
+              HasSubstr("bytes"));
+  EXPECT_THAT(fault([](CostedPlan &plan) { plan.peakBytes = 1LL << 40; }),
+              HasSubstr("bytes at the peak"));
+}
+
+TEST(Conflict, NamesTheFewestDemandsAndWhatWouldMendThem) {
+  PlanProblem problem = problemOf("llama-3-70b", 1024, "512xh100");
+  for (const char *text : {"micro_batch=1", "zero=0", "pp=1", "tp=2"})
+    demand(problem, text);
+  const Planned planned(problem);
+  ASSERT_FALSE(planned.find().fits());
+  const PlanConflict conflict =
+      explainConflict(problem, planned.times, planned.memory);
+  std::vector<std::string> names;
+  for (const PlanDemand &each : conflict.demands)
+    names.push_back(each.text());
+  EXPECT_EQ(names, (std::vector<std::string>{"zero=0", "pp=1", "tp=2"}));
+  EXPECT_GT(conflict.leastBytes, conflict.capacity);
+  const std::vector<std::string> lines = conflict.lines();
+  EXPECT_THAT(lines.front(), HasSubstr("no plan with zero=0, pp=1, tp=2 fits"));
+  EXPECT_THAT(lines.front(), HasSubstr("of 76.0"));
+  EXPECT_THAT(lines, Contains(HasSubstr("possible without zero=0")));
+  EXPECT_THAT(lines, Contains(HasSubstr("possible with devices")));
+}
+
+TEST(Conflict, AModelThatIsTooLargeIsNobodysDemand) {
+  const Planned planned(problemOf("llama-3.1-405b", 8, "8xh100"));
+  ASSERT_FALSE(planned.find().fits());
+  const PlanConflict conflict =
+      explainConflict(planned.problem, planned.times, planned.memory);
+  EXPECT_TRUE(conflict.demands.empty());
+  EXPECT_THAT(conflict.lines(), Contains(HasSubstr("nodes")));
+}
+
+TEST(Decisions, SayWhatAnotherChoiceCosts) {
+  const Planned planned(problemOf("llama-3-8b", 128, "8xh100"));
+  const CostedPlan best = planned.find({.top = 1}).best.front();
+  const std::vector<PlanDecision> decisions =
+      decisionsOf(planned.problem, best, planned.times, planned.memory, 200);
+  EXPECT_GE(decisions.size(), 5u);
+  for (const PlanDecision &decision : decisions) {
+    EXPECT_EQ(decision.choice, choiceOf(best.point, decision.key));
+    if (decision.runnerUp.empty())
+      continue;
+    EXPECT_NE(decision.runnerUp, decision.choice);
+    EXPECT_GE(decision.costSeconds, 0);
+    EXPECT_EQ(choiceOf(decision.point, decision.key), decision.runnerUp);
+  }
+}
