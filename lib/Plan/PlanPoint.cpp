@@ -404,13 +404,8 @@ std::vector<std::string> notCompiledYet(const PlanPoint &point,
     names.push_back("offload of the optimizer");
   if (point.recipe != "fp32" && point.recipe != "bf16")
     names.push_back(fmt::format("precision {}", point.recipe));
-  if (point.recipe != "fp32" && point.schedule != PlanScheduleKind::None)
-    names.push_back(fmt::format("stages in precision {}", point.recipe));
   if (point.schedule == PlanScheduleKind::DualPipe)
     names.push_back("a second copy of the model (dualpipe)");
-  if (point.schedule != PlanScheduleKind::None && point.zeroStage == 3 &&
-      point.shardGroup > 1 && point.prefetch > 0)
-    names.push_back("zero.prefetch with stages");
   return names;
 }
 

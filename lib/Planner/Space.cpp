@@ -219,8 +219,9 @@ std::vector<PlanPoint> PlanSpace::zerosOf(const PlanPoint &schedule) const {
     point.reduce = reduce;
     point.gather = gather;
     // One block ahead, where blocks are gathered one by one.
-    const bool isAhead = stage == 3 && gather == PlanGather::EveryPass &&
-                         schedule.pp == 1 && problem.model.layers > 1;
+    const bool isAhead =
+        stage == 3 && gather == PlanGather::EveryPass &&
+        *std::max_element(point.layers.begin(), point.layers.end()) > 1;
     point.prefetch = isAhead ? 1 : 0;
     for (const PlanDemand &demand : problem.demands)
       if (demand.key == PlanKey::Prefetch && !demand.isForbidden && isAhead)

@@ -112,6 +112,14 @@ std::vector<PlanPoint> compiledPoints(const ModelConfig &model) {
        .dp = 2,
        .microBatches = 6,
        .schedule = PlanScheduleKind::GPipe});
+  add({.pp = 2,
+       .dp = 4,
+       .microBatches = 4,
+       .zeroStage = 3,
+       .prefetch = 1,
+       .reduce = PlanReduce::EveryMicroBatch,
+       .gather = PlanGather::EveryPass,
+       .recipe = "bf16"});
   return points;
 }
 
