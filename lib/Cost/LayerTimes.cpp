@@ -258,6 +258,11 @@ void LayerTimer::expertsMlp(LayerTimes &times) const {
   }
 }
 
+/// Weights, and biases where a mean is taken too; whole on every rank.
+double LayerTimer::normElements() const {
+  return real(model.hidden) * (model.normHasBias() ? 2 : 1);
+}
+
 LayerTimes LayerTimer::layer(bool hasExperts) const {
   LayerTimes times;
   // A norm reads x and writes n; backward reads both gradients and x, writes
@@ -267,6 +272,7 @@ LayerTimes LayerTimer::layer(bool hasExperts) const {
       practice.storesMasks && model.dropout.residual > 0 ? 0.5 * edge : 0;
   for (PartTimes *part : {&times.attention, &times.mlp}) {
     move(*part, 2 * edge, 6 * edge, again(AgainNorms));
+    part->elements += normElements();
     // The residual's sum, with dropout.
     move(*part, 3 * edge + mask, mask > 0 ? 2 * edge + mask : 0,
          part == &times.attention ? again(AgainOutput) : again(AgainDown));
@@ -314,6 +320,7 @@ EndTimes LayerTimer::head() const {
   const double loss = practice.lossBytes * elementBytes / 2 * tokens * rows / 2;
   end.forward.memory = end.inputGrad.memory = kernels.memory(loss);
   end.elements = model.tiedEmbeddings && point.pp == 1 ? 0 : rows * d;
+  end.elements += normElements();
   const auto [gather, reduce] = tensorCalls(point.stride(PlanAxis::Tp));
   end.reduce = both(gather, reduce);
   end.gradients = gradientsOf(end.elements, false);

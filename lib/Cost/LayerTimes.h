@@ -106,6 +106,7 @@ public:
   const PointGroups &groups() const { return placed; }
 
 private:
+  double normElements() const;
   void place();
   void multiply(PartTimes &part, double m, double n, double k,
                 bool isAgain = false, double groups = 1) const;

@@ -1,6 +1,7 @@
 //===- Explain.cpp - heddle explain: what a model and a plan are ----------===//
 
 #include "tools/heddle/ExplainCost.h"
+#include "tools/heddle/ExplainEstimate.h"
 #include "tools/heddle/ExplainProgram.h"
 #include "tools/heddle/ExplainSchedule.h"
 #include "tools/heddle/Inputs.h"
@@ -64,6 +65,7 @@ struct Explanation {
   std::optional<ProgramFacts> program;
   std::optional<json> cost;
   std::optional<ScheduleFacts> schedule;
+  std::optional<json> estimate; ///< where there is a cluster, too
 };
 
 } // namespace
@@ -183,13 +185,15 @@ static void printJson(const Explanation &e) {
     answer["padding"] = paddingJson(e);
   }
   answer["warnings"] = e.warnings;
+  if (e.estimate)
+    answer.update(*e.estimate);
   if (e.cost)
     answer["cost"] = *e.cost;
   if (e.schedule)
     answer["schedule"] = scheduleJson(*e.schedule);
   if (e.program && !e.program->memory.empty())
-    answer["memory"] =
-        memoryJson(e.program->memory, *e.inputs.plan, e.inputs.cluster);
+    answer["memory"].update(
+        memoryJson(e.program->memory, *e.inputs.plan, e.inputs.cluster));
   if (e.program) {
     answer["values"] = valuesJson(*e.program);
     answer["reshards"] = reshardsJson(*e.program);
@@ -241,11 +245,63 @@ static void printText(const Explanation &e) {
     printCost(*e.cost);
   if (e.program && !e.program->memory.empty())
     printMemory(e.program->memory, showMemory);
+  if (e.estimate)
+    printEstimate(*e.estimate);
+}
+
+/// Times and sizes on the cluster; a warning says why there are none.
+static Result<void> estimate(Explanation &e, const PlanPoint &point) {
+  Result<json> found = estimateJson(e.inputs, point);
+  if (!found)
+    return found.error();
+  e.estimate = std::move(*found);
+  return {};
+}
+
+/// A plan of what is not compiled yet has no program to look at. None: all of
+/// it is compiled.
+static Result<std::optional<PlanPoint>> onlyPlanned(const Inputs &inputs) {
+  Result<PlanPoint> point = pointOf(*inputs.plan, inputs.model);
+  if (!point || notCompiledYet(*point, inputs.model).empty())
+    return std::optional<PlanPoint>();
+  if (!inputs.train || !inputs.cluster)
+    return Error{
+        fmt::format("not compiled yet: {}; --cluster and --train are "
+                    "needed to estimate such a plan",
+                    fmt::join(notCompiledYet(*point, inputs.model), ", "))};
+  return std::optional(*std::move(point));
+}
+
+/// What of a plan that is not compiled can be asked without a program.
+static Result<void> explainPoint(Explanation &e, const PlanPoint &point) {
+  const Inputs &inputs = e.inputs;
+  Result<std::vector<std::string>> warnings =
+      checkTrainSettings(inputs.model, *inputs.train);
+  if (!warnings)
+    return warnings.error();
+  e.warnings = *warnings;
+  if (inputs.plan->globalBatch() != inputs.train->globalBatch)
+    return Error{fmt::format("plan: global batch is {}, the settings' is {}",
+                             inputs.plan->globalBatch(),
+                             inputs.train->globalBatch)};
+  if (point.ranks() > inputs.cluster->devices())
+    return Error{fmt::format("plan: {} ranks, cluster \"{}\" has {} devices",
+                             point.ranks(), inputs.cluster->name,
+                             inputs.cluster->devices())};
+  e.warnings.push_back(
+      fmt::format("not compiled yet, so estimated only: {}",
+                  fmt::join(notCompiledYet(point, inputs.model), ", ")));
+  return estimate(e, point);
 }
 
 /// Compiles the plan. Without training settings: one step of sequences as long
 /// as the model takes, and no figures of memory.
 static Result<void> explainPlan(Explanation &e) {
+  Result<std::optional<PlanPoint>> planned = onlyPlanned(e.inputs);
+  if (!planned)
+    return planned.error();
+  if (*planned)
+    return explainPoint(e, **planned);
   Inputs inputs = e.inputs;
   const bool isTrained = inputs.train.has_value();
   if (!isTrained) {
@@ -270,6 +326,13 @@ static Result<void> explainPlan(Explanation &e) {
   if (!e.program->memory.empty() && inputs.cluster)
     if (auto misfit = describeMisfit(e.program->memory, *inputs.cluster))
       e.warnings.push_back(*misfit);
+  if (!isTrained || !inputs.cluster)
+    return {};
+  Result<PlanPoint> point = pointOf(*inputs.plan, inputs.model);
+  Result<void> estimated =
+      point ? estimate(e, *point) : Result<void>(point.error());
+  if (!estimated)
+    e.warnings.push_back("times are not estimated: " + estimated.message());
   return {};
 }
 

@@ -135,7 +135,7 @@ TEST(StepTime, IsItsKernels) {
   EXPECT_NEAR(step.compute.memory, kernelGaps * (2 * layer + ends), 1e-12);
   // 24 bytes of moments and master, 3 x 4 of the gradient, 2 of the parameter.
   const double elements =
-      2 * (d * (4096 + 2048) + d * 4096 + 3 * d * f) + 2 * v * d;
+      2 * (d * (4096 + 2048) + d * 4096 + 3 * d * f + 2 * d) + 2 * v * d + d;
   EXPECT_NEAR(step.optimizer, kernelGaps * k.memory(38 * elements), 1e-12);
   EXPECT_NEAR(step.seconds, step.compute.total() + step.optimizer, 1e-9);
   EXPECT_EQ(step.bubbleFraction, 0);

@@ -1,0 +1,184 @@
+#include "tools/heddle/ExplainEstimate.h"
+
+#include "tools/heddle/Memory.h"
+
+#include "heddle/Cost/Checkpoint.h"
+#include "heddle/Cost/MemoryEstimate.h"
+#include "heddle/Cost/StepTime.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+using namespace heddle;
+using namespace heddle::tool;
+using json = nlohmann::ordered_json;
+
+static constexpr double kTera = 1e12;
+
+static json communicationJson(const StepTime &step, const Cluster &cluster) {
+  json axes = json::object();
+  for (int i = 0; i < timeAxes; ++i) {
+    const auto axis = static_cast<TimeAxis>(i);
+    const AxisTime &time = step.of(axis);
+    if (time.bytesPerRank == 0)
+      continue;
+    axes[std::string(timeAxisName(axis))] = {
+        {"bytes_per_rank", time.bytesPerRank},
+        {"seconds_ideal",
+         idealSeconds(time.bytesPerRank, time.slowestBytesPerSecond)},
+        {"seconds", time.seconds},
+        {"exposed_seconds", time.exposed},
+        {"link", cluster.links[time.level].level}};
+  }
+  return axes;
+}
+
+static Result<json> memoryEstimateJson(const Inputs &inputs,
+                                       const PlanPoint &point) {
+  MemoryEstimator estimator(inputs.model, *inputs.train, *inputs.cluster);
+  json peaks = json::array(), reasons = json::array();
+  std::int64_t states = 0;
+  for (std::int64_t place = 0; place < point.pp; ++place) {
+    Result<PlaceMemory> memory = estimator.at(point, place);
+    if (!memory)
+      return memory.error();
+    states = std::max(states, memory->states());
+    peaks.push_back(memory->bytes());
+    json ofPlace = json::object();
+    for (const auto &[name, bytes] : memory->byReason())
+      ofPlace[name] = bytes;
+    reasons.push_back(std::move(ofPlace));
+  }
+  Result<LayerSaved> saved =
+      estimator.layerSaved(point, inputs.model.experts.has_value());
+  if (!saved)
+    return saved.error();
+  return json{{"model_state_bytes", states},
+              {"activation_bytes_per_layer", saved->of(point.recompute)},
+              {"peak_bytes", peaks},
+              {"by_reason", reasons},
+              {"capacity_bytes", inputs.cluster->planBytesPerDevice()}};
+}
+
+template <class T>
+static json orNull(const std::optional<T> &value) {
+  return value ? json(*value) : json();
+}
+
+static json checkpointJson(const Inputs &inputs, const PlanPoint &point) {
+  const CheckpointCost cost = checkpointCost(
+      static_cast<double>(parameterCount(inputs.model)), point.ranks(),
+      inputs.train->optimizer, point.recipe, *inputs.cluster);
+  return {{"bytes", cost.bytes},
+          {"bytes_per_parameter",
+           checkpointBytesPerParameter(inputs.train->optimizer, point.recipe)},
+          {"pause_seconds", orNull(cost.pauseSeconds)},
+          {"mtbf_seconds", orNull(cost.mtbfSeconds)},
+          {"interval_seconds", orNull(cost.intervalSeconds)},
+          {"waste_fraction", orNull(cost.waste)}};
+}
+
+/// Bits of an element that products read, scales of its blocks included.
+static double bitsPerElement(const std::string &recipe) {
+  static const std::map<std::string, double> bits = {
+      {"fp32", 32},
+      {"bf16", 16},
+      {"fp16", 16},
+      {"fp8", 8}, // a scale per tensor
+      {"nvfp4", 4 + 8. / 16}};
+  const auto found = bits.find(recipe);
+  return found == bits.end() ? 16 : found->second;
+}
+
+Result<json> tool::estimateJson(const Inputs &inputs, const PlanPoint &point) {
+  Result<StepTimes> times =
+      StepTimes::of(inputs.model, *inputs.train, *inputs.cluster);
+  if (!times)
+    return times.error();
+  Result<StepTime> step = times->simulate(point);
+  if (!step)
+    return step.error();
+  Result<json> memory = memoryEstimateJson(inputs, point);
+  if (!memory)
+    return memory.error();
+  const std::vector<std::int64_t> peaks = (*memory)["peak_bytes"];
+  const std::int64_t peak = *std::max_element(peaks.begin(), peaks.end());
+  return json{
+      {"step_seconds", step->seconds},
+      {"bubble_fraction", step->bubbleFraction},
+      {"mfu", step->mfu()},
+      {"hfu", step->hfu()},
+      {"peak_flops_per_second", step->peakFlops},
+      {"tokens_per_second_per_device", step->tokensPerSecondPerDevice()},
+      {"communication", communicationJson(*step, *inputs.cluster)},
+      {"compute",
+       {{"model_flops", step->modelFlops},
+        {"hardware_flops", step->hardwareFlops},
+        {"seconds",
+         {{"products", step->compute.products},
+          {"attention", step->compute.attention},
+          {"memory_bound", step->compute.memory},
+          {"optimizer", step->optimizer}}},
+        {"place", step->busiest}}},
+      {"memory", *memory},
+      {"checkpoint", checkpointJson(inputs, point)},
+      {"precision",
+       {{"recipe", point.recipe},
+        {"bits_per_element", bitsPerElement(point.recipe)}}},
+      {"fits", peak <= inputs.cluster->planBytesPerDevice()}};
+}
+
+static void printMemoryEstimate(const json &memory) {
+  const std::vector<double> peaks = memory["peak_bytes"];
+  const auto fullest = std::max_element(peaks.begin(), peaks.end());
+  fmt::print("  peak of a rank of place {}: {} of {}:", fullest - peaks.begin(),
+             describeBytes(*fullest), describeBytes(memory["capacity_bytes"]));
+  const json &reasons =
+      memory["by_reason"][std::size_t(fullest - peaks.begin())];
+  for (const auto &[name, bytes] : reasons.items())
+    fmt::print(" {} {}{}", name, describeBytes(bytes),
+               name == std::prev(reasons.end()).key() ? "\n" : ",");
+}
+
+void tool::printEstimate(const json &e) {
+  fmt::print("\ntime of a step, estimated from measured kernels and "
+             "collectives\n");
+  const json &seconds = e["compute"]["seconds"];
+  fmt::print("  {:.4g} s; {:.0f} tokens/s per device; MFU {:.1f} %, HFU {:.1f} "
+             "% of {:.4g} TFLOP/s; ranks of pp idle {:.1f} %\n",
+             e["step_seconds"].get<double>(),
+             e["tokens_per_second_per_device"].get<double>(),
+             100 * e["mfu"].get<double>(), 100 * e["hfu"].get<double>(),
+             e["peak_flops_per_second"].get<double>() / kTera,
+             100 * e["bubble_fraction"].get<double>());
+  fmt::print("  busiest place over pp ({}): products {:.4g} s, attention "
+             "{:.4g} s, bound by memory {:.4g} s, optimizer {:.4g} s\n",
+             e["compute"]["place"].get<std::int64_t>(),
+             seconds["products"].get<double>(),
+             seconds["attention"].get<double>(),
+             seconds["memory_bound"].get<double>(),
+             seconds["optimizer"].get<double>());
+  fmt::print("  {:5} {:>14} {:>12} {:>12} {:>12}  {}\n", "axis", "bytes a rank",
+             "seconds", "exposed", "ideal", "slowest link");
+  for (const auto &[axis, time] : e["communication"].items())
+    fmt::print(
+        "  {:5} {:>14.6g} {:>12.4g} {:>12.4g} {:>12.4g}  {}\n", axis,
+        time["bytes_per_rank"].get<double>(), time["seconds"].get<double>(),
+        time["exposed_seconds"].get<double>(),
+        time["seconds_ideal"].get<double>(), time["link"].get<std::string>());
+  printMemoryEstimate(e["memory"]);
+  const json &checkpoint = e["checkpoint"];
+  fmt::print("  checkpoint: {:.4g} GB ({:g} B a parameter)",
+             checkpoint["bytes"].get<double>() / 1e9,
+             checkpoint["bytes_per_parameter"].get<double>());
+  if (!checkpoint["interval_seconds"].is_null())
+    fmt::print("; a pause of {:.3g} s every {:.3g} min wastes {:.1f} % "
+               "(interrupted every {:.3g} h)",
+               checkpoint["pause_seconds"].get<double>(),
+               checkpoint["interval_seconds"].get<double>() / 60,
+               100 * checkpoint["waste_fraction"].get<double>(),
+               checkpoint["mtbf_seconds"].get<double>() / 3600);
+  fmt::print("\n");
+}
