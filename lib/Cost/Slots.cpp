@@ -158,13 +158,13 @@ void SlotBuilder::gatherAhead(const ChunkContent &chunk, std::int64_t step,
   join(gathered[static_cast<std::size_t>(step)]);
 }
 
-void SlotBuilder::sumGradients(const LayerTimes &layer) {
+void SlotBuilder::sumGradients(const Call &gradients) {
   if (!parts.sums)
     return;
   if (parts.overlaps)
-    beside(streamOf(TimeAxis::Dp), layer.gradients);
+    beside(streamOf(TimeAxis::Dp), gradients);
   else
-    say(TimeAxis::Dp, layer.gradients);
+    say(TimeAxis::Dp, gradients);
 }
 
 void SlotBuilder::forward(const ChunkContent &chunk, bool gathersAll) {
@@ -173,6 +173,9 @@ void SlotBuilder::forward(const ChunkContent &chunk, bool gathersAll) {
       gathered.push_back(
           beside(streamOf(TimeAxis::Dp), parts.layer(chunk, i).parameters));
   if (chunk.hasEmbedding) {
+    // Nothing runs before it that could hide it.
+    if (parts.gathersForward)
+      say(TimeAxis::Dp, parts.embedding.parameters);
     compute(parts.embedding.forward);
     say(TimeAxis::Tp, parts.embedding.reduce);
   }
@@ -188,11 +191,16 @@ void SlotBuilder::forward(const ChunkContent &chunk, bool gathersAll) {
 
 void SlotBuilder::backward(const ChunkContent &chunk, bool withWeights) {
   if (chunk.hasHead) {
+    // Read once: forward and backward of the head are one.
+    if (parts.gathersForward)
+      say(TimeAxis::Dp, parts.head.parameters);
     compute(parts.head.forward);
     compute(parts.head.inputGrad);
     say(TimeAxis::Tp, parts.head.reduce);
-    if (withWeights)
+    if (withWeights) {
       compute(parts.head.weightGrad);
+      sumGradients(parts.head.gradients);
+    }
   }
   for (std::int64_t step = 0; step < chunk.layers(); ++step) {
     const std::int64_t i = chunk.layers() - 1 - step;
@@ -204,23 +212,29 @@ void SlotBuilder::backward(const ChunkContent &chunk, bool withWeights) {
     part(layer.mlp, layer, false, withWeights);
     part(layer.attention, layer, true, withWeights);
     if (withWeights)
-      sumGradients(layer);
+      sumGradients(layer.gradients);
   }
-  if (chunk.hasEmbedding && withWeights)
+  if (chunk.hasEmbedding && withWeights) {
     compute(parts.embedding.weightGrad);
+    sumGradients(parts.embedding.gradients);
+  }
 }
 
 void SlotBuilder::weights(const ChunkContent &chunk) {
-  if (chunk.hasHead)
+  if (chunk.hasHead) {
     compute(parts.head.weightGrad);
+    sumGradients(parts.head.gradients);
+  }
   for (std::int64_t i = chunk.layers(); i-- > 0;) {
     const LayerTimes &layer = parts.layer(chunk, i);
     compute(layer.mlp.weightGrad);
     compute(layer.attention.weightGrad);
-    sumGradients(layer);
+    sumGradients(layer.gradients);
   }
-  if (chunk.hasEmbedding)
+  if (chunk.hasEmbedding) {
     compute(parts.embedding.weightGrad);
+    sumGradients(parts.embedding.gradients);
+  }
 }
 
 std::span<const StreamTask> SlotBuilder::build(SlotKind kind,

@@ -73,7 +73,7 @@ private:
   void forward(const ChunkContent &chunk, bool gathersAll);
   void backward(const ChunkContent &chunk, bool withWeights);
   void weights(const ChunkContent &chunk);
-  void sumGradients(const LayerTimes &layer);
+  void sumGradients(const Call &gradients);
 
   const SlotParts &parts;
   std::vector<StreamTask> tasks;

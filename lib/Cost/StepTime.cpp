@@ -422,8 +422,10 @@ void Step::countAxes(StepTime &step) const {
       if (!has)
         continue;
       add(TimeAxis::Tp, end->reduce, m);
-      add(TimeAxis::Dp, end->gradients, 1);
-      add(TimeAxis::Dp, end->parameters, point.zeroStage > 0 ? 1 : 0);
+      add(TimeAxis::Dp, end->gradients, isOnce ? 1 : m);
+      // Read once in a micro-batch.
+      add(TimeAxis::Dp, end->parameters,
+          parts.gathersForward ? m : std::min(gathers, 1.0));
     }
   }
   if (point.pp > 1)
