@@ -170,7 +170,8 @@ private:
       if (gather.getStream() == "gather")
         counted.gathersBeside += static_cast<int64_t>(times);
       auto loop = gather->getParentOfType<rt::ForOp>();
-      if (gather.getStream() == "comm" && loop && loop.getName() == "layer")
+      bool isEarly = loop && loop.getName().starts_with("early_");
+      if (gather.getStream() == "comm" && !isEarly)
         counted.gathersAhead += static_cast<int64_t>(times);
     }
   }

@@ -323,7 +323,9 @@ private:
     if (op->getParentOfType<RunOp>() &&
         !op.getBody().front().getOps<func::CallOp>().empty())
       add("turn a loop round", op,
-          stages.mostOfChunk() == 1 ? "no chunk has two layers" : "",
+          stages.mostOfChunk() == 1 ? "no chunk has two layers"
+          : op.getNumResults() == 0 ? "no layer reads what another makes"
+                                    : "",
           [op]() mutable { op.setReversed(!op.getReversed()); });
   }
 
