@@ -91,6 +91,7 @@ private:
   void finish(StepTime &step);
   void count(StepTime &step) const;
   void countAxes(StepTime &step) const;
+  void countLinks(StepTime &step) const;
   bool sumsOnce() const { return !parts.sums; }
   /// Parameters that are gathered before the first micro-batch.
   bool gathersFirst() const;
@@ -382,6 +383,22 @@ void Step::count(StepTime &step) const {
   step.peakFlops = state.device.peak(state.peakName(point));
 }
 
+/// The links that groups cross.
+void Step::countLinks(StepTime &step) const {
+  const PointGroups &groups = timer.groups();
+  const GroupOnCluster &states =
+      groups.copies.level > groups.shards.level ? groups.copies : groups.shards;
+  for (const auto &[axis, group] : {std::pair{TimeAxis::Tp, &groups.tp},
+                                    {TimeAxis::Cp, &groups.cp},
+                                    {TimeAxis::Ep, &groups.ep},
+                                    {TimeAxis::Dp, &states},
+                                    {TimeAxis::Pp, &groups.pp}}) {
+    AxisTime &of = step.axes[static_cast<std::size_t>(axis)];
+    of.level = group->level;
+    of.slowestBytesPerSecond = group->slowestBytesPerSecond;
+  }
+}
+
 /// Calls and bytes of the busiest place.
 void Step::countAxes(StepTime &step) const {
   const double m = real(point.microBatches);
@@ -431,18 +448,7 @@ void Step::countAxes(StepTime &step) const {
   if (point.pp > 1)
     add(TimeAxis::Pp, {timer.transferSeconds(), timer.transferBytes()},
         2 * m * real(point.chunks));
-  const PointGroups &groups = timer.groups();
-  const GroupOnCluster &states =
-      groups.copies.level > groups.shards.level ? groups.copies : groups.shards;
-  for (const auto &[axis, group] : {std::pair{TimeAxis::Tp, &groups.tp},
-                                    {TimeAxis::Cp, &groups.cp},
-                                    {TimeAxis::Ep, &groups.ep},
-                                    {TimeAxis::Dp, &states},
-                                    {TimeAxis::Pp, &groups.pp}}) {
-    AxisTime &of = step.axes[static_cast<std::size_t>(axis)];
-    of.level = group->level;
-    of.slowestBytesPerSecond = group->slowestBytesPerSecond;
-  }
+  countLinks(step);
 }
 
 /// Sums of gradients of the last backward alone run on behind it.
