@@ -1,8 +1,10 @@
 //===- DistAttrs.cpp - meshes and layouts ---------------------------------===//
 
 #include "dialects/Dist/Dist.h"
+#include "heddle/Support/Mirror.h"
 
 #include "mlir/IR/Builders.h"
+#include "llvm/ADT/Sequence.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/ADT/StringSet.h"
 #include "llvm/Support/MathExtras.h"
@@ -85,8 +87,20 @@ int64_t MeshAttr::getIndex(StringRef axis) const {
   return -1;
 }
 
+/// Position of the axis that `axis` is the mirror of, or -1.
+static int64_t getMirrored(MeshAttr mesh, StringRef axis) {
+  if (mesh.getIndex(axis) >= 0)
+    return -1;
+  int64_t index = mesh.getIndex(heddle::mirroredAxis(axis));
+  return index >= 0 && mesh.getSizes()[index] % 2 == 0 ? index : -1;
+}
+
+bool MeshAttr::hasGroups(StringRef axis) const {
+  return getIndex(axis) >= 0 || getMirrored(*this, axis) >= 0;
+}
+
 int64_t MeshAttr::getSize(StringRef axis) const {
-  return getSizes()[getIndex(axis)];
+  return getMirrored(*this, axis) >= 0 ? 2 : getSizes()[getIndex(axis)];
 }
 
 int64_t MeshAttr::getGroupSize(ArrayAttr axes) const {
@@ -106,8 +120,13 @@ SmallVector<int64_t> MeshAttr::getCoordinates(int64_t rank) const {
 int64_t MeshAttr::getGroupIndex(int64_t rank, ArrayAttr axes) const {
   SmallVector<int64_t> coordinates = getCoordinates(rank);
   int64_t index = 0;
-  for (Attribute axis : axes)
-    index = index * getSize(nameOf(axis)) + coordinates[getIndex(nameOf(axis))];
+  for (Attribute axis : axes) {
+    int64_t mirrored = getMirrored(*this, nameOf(axis));
+    int64_t place = mirrored >= 0
+                        ? coordinates[mirrored] >= getSizes()[mirrored] / 2
+                        : coordinates[getIndex(nameOf(axis))];
+    index = index * getSize(nameOf(axis)) + place;
+  }
   return index;
 }
 
@@ -116,18 +135,20 @@ SmallVector<int64_t> MeshAttr::getGroup(int64_t rank, ArrayAttr axes) const {
   for (int64_t axis = static_cast<int64_t>(strides.size()) - 1; axis-- > 0;)
     strides[axis] = strides[axis + 1] * getSizes()[axis + 1];
   SmallVector<int64_t> coordinates = getCoordinates(rank);
-  int64_t first = rank;
-  for (Attribute axis : axes)
-    first -=
-        coordinates[getIndex(nameOf(axis))] * strides[getIndex(nameOf(axis))];
-  SmallVector<int64_t> group = {first};
+  SmallVector<int64_t> group = {rank};
   for (Attribute axis : axes) {
-    int64_t stride = strides[getIndex(nameOf(axis))],
-            size = getSize(nameOf(axis));
+    int64_t mirrored = getMirrored(*this, nameOf(axis));
+    int64_t index = mirrored >= 0 ? mirrored : getIndex(nameOf(axis));
+    int64_t own = coordinates[index], last = getSizes()[index] - 1;
+    SmallVector<int64_t> places;
+    if (mirrored >= 0)
+      places = {std::min(own, last - own), std::max(own, last - own)};
+    else
+      llvm::append_range(places, llvm::seq<int64_t>(0, last + 1));
     SmallVector<int64_t> wider;
     for (int64_t member : group)
-      for (int64_t i = 0; i < size; ++i)
-        wider.push_back(member + i * stride);
+      for (int64_t place : places)
+        wider.push_back(member + (place - own) * strides[index]);
     group = std::move(wider);
   }
   return group;

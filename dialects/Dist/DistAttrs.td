@@ -21,6 +21,10 @@ def Dist_MeshAttr : Dist_Attr<"Mesh", "mesh"> {
     #pod = #dist.mesh<["dp" = 2, "tp" = 4]>
     ```
 
+    A collective may also be over `a.mirror`, where axis a has an even size: the
+    two ranks that stand equally far from the two ends of a, all other places
+    equal.
+
     Constraints: (M1) names are not empty and none repeats; (M2) sizes are at
     least 1.
   }];
@@ -32,9 +36,11 @@ def Dist_MeshAttr : Dist_Attr<"Mesh", "mesh"> {
     int64_t getNumRanks() const;
     /// Position of an axis, or -1.
     int64_t getIndex(::llvm::StringRef axis) const;
-    /// Size of an axis of this mesh.
+    /// Whether ranks can be grouped over that: an axis, or the mirror of one.
+    bool hasGroups(::llvm::StringRef axis) const;
+    /// Ranks of a group over that.
     int64_t getSize(::llvm::StringRef axis) const;
-    /// Product of the sizes of `axes` (StringAttr each), all axes of this mesh.
+    /// Product of the sizes of `axes` (StringAttr each).
     int64_t getGroupSize(::mlir::ArrayAttr axes) const;
     /// Where `rank` stands on each axis, in the order of the mesh.
     ::llvm::SmallVector<int64_t> getCoordinates(int64_t rank) const;

@@ -1,6 +1,7 @@
 //===- DistVerify.cpp - verifiers of the collectives, by label ------------===//
 
 #include "dialects/Dist/Dist.h"
+#include "heddle/Support/Mirror.h"
 
 #include "llvm/ADT/StringSet.h"
 
@@ -28,14 +29,15 @@ LogicalResult ReshardOp::verify() {
   return success();
 }
 
-/// C1: names are axes of the mesh, none twice.
+/// C1: names are axes of the mesh or mirrors of such, none twice.
 static LogicalResult verifyAxes(Operation *op, MeshAttr mesh, ArrayAttr axes) {
   llvm::StringSet<> seen;
   for (Attribute axis : axes) {
     StringRef name = cast<StringAttr>(axis).getValue();
-    if (mesh.getIndex(name) < 0)
+    if (!mesh.hasGroups(name))
       return op->emitOpError() << "axis " << axis << " is not in the mesh";
-    if (!seen.insert(name).second)
+    StringRef mirrored = heddle::mirroredAxis(name);
+    if (!seen.insert(mesh.getIndex(name) < 0 ? mirrored : name).second)
       return op->emitOpError() << "axis " << axis << " is named twice";
   }
   return success();

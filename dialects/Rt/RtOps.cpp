@@ -1,6 +1,7 @@
 //===- RtOps.cpp - builders, parsing, printing ----------------------------===//
 
 #include "dialects/Rt/Rt.h"
+#include "heddle/Support/Mirror.h"
 
 #include "mlir/IR/Builders.h"
 #include "mlir/Interfaces/FunctionImplementation.h"
@@ -116,8 +117,15 @@ int64_t ProgramOp::getAxisSize(StringRef name) {
 int64_t ProgramOp::getGroupSize(ArrayAttr axes) {
   int64_t size = 1;
   for (StringRef axis : axes.getAsValueRange<StringAttr>())
-    size *= getAxisSize(axis);
+    size *= getMirroredAxis(axis).empty() ? getAxisSize(axis) : 2;
   return size;
+}
+
+StringRef ProgramOp::getMirroredAxis(StringRef name) {
+  StringRef axis = heddle::mirroredAxis(name);
+  bool isMirror = getAxisSize(name) == 0 && !axis.empty() &&
+                  getAxisSize(axis) > 0 && getAxisSize(axis) % 2 == 0;
+  return isMirror ? axis : StringRef();
 }
 
 //===----------------------------------------------------------------------===//

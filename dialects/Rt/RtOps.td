@@ -42,7 +42,7 @@ def Rt_ProgramOp : Rt_Op<"program", [
     Constraints: (C1) names of axes, arenas, streams, events, channels are not
     repeated in their list, sizes of axes are at least 1, of arenas not
     negative; (C2) there is a stream; (C3) a communicator names axes of the
-    mesh, each once; (C4) `entry` is a function of the program without
+    mesh, or mirrors of such, each once; (C4) `entry` is a function of the program without
     arguments; (C5) no function calls itself, directly or through others; (C6)
     `stages` and the axis of a channel are axes of the mesh, and a channel's
     shift leads to another place; (C7) the `by_stage` of an arena has a size for
@@ -88,7 +88,10 @@ def Rt_ProgramOp : Rt_Op<"program", [
     ChannelAttr getChannel(::llvm::StringRef name);
     /// How many pipeline stages there are; 1 where no axis is said to be theirs.
     int64_t getNumStages() { return getStages() ? getAxisSize(*getStages()) : 1; }
-    /// Product of the sizes of `axes`, all of which are the mesh's.
+    /// The axis, of even size, that `name` is the mirror of
+    /// (heddle/Support/Mirror.h), or "".
+    ::llvm::StringRef getMirroredAxis(::llvm::StringRef name);
+    /// Product of the sizes of `axes`: of those of the mesh, or two ranks.
     int64_t getGroupSize(::mlir::ArrayAttr axes);
   }];
   let hasVerifier = 1;

@@ -29,14 +29,15 @@ static LogicalResult verifyNames(ProgramOp op, StringRef what, Range names) {
   return success();
 }
 
-/// Whether `axes` are axes of the mesh, each once.
+/// Whether `axes` are axes of the mesh or mirrors of such, each once.
 static LogicalResult verifyAxes(Operation *op, ProgramOp program,
                                 ArrayAttr axes) {
   llvm::StringSet<> seen;
   for (StringRef axis : axes.getAsValueRange<StringAttr>()) {
-    if (program.getAxisSize(axis) == 0)
+    StringRef mirrored = program.getMirroredAxis(axis);
+    if (program.getAxisSize(axis) == 0 && mirrored.empty())
       return op->emitOpError() << "the mesh has no axis '" << axis << "'";
-    if (!seen.insert(axis).second)
+    if (!seen.insert(mirrored.empty() ? axis : mirrored).second)
       return op->emitOpError() << "names axis '" << axis << "' twice";
   }
   return success();

@@ -143,33 +143,6 @@ static std::string meshWords(rt::ProgramOp program) {
       " x ");
 }
 
-/// Place over axes, the last the fastest, as an expression of the places on
-/// single axes.
-static std::string placeExpression(const ProgramNames &names,
-                                   const llvm::StringMap<std::string> &onAxis,
-                                   ArrayAttr axes) {
-  std::string text;
-  for (StringRef name : axes.getAsValueRange<StringAttr>()) {
-    std::string place = onAxis.lookup(name);
-    if (text.empty())
-      text = place;
-    else
-      text = formatv("{0} * p.n[{1}] + {2}",
-                     StringRef(text).contains(' ') ? "(" + text + ")" : text,
-                     names.numbers.sizeOf(name), place);
-  }
-  return text.empty() ? "0" : text;
-}
-
-/// How many places there are over axes.
-static std::string sizeExpression(const ProgramNames &names, ArrayAttr axes) {
-  std::string text;
-  for (StringRef name : axes.getAsValueRange<StringAttr>())
-    text += (text.empty() ? "" : " * ") +
-            formatv("p.n[{0}]", names.numbers.sizeOf(name)).str();
-  return text.empty() ? "1" : text;
-}
-
 static ArrayAttr axesOf(rt::ProgramOp program,
                         llvm::function_ref<bool(StringAttr)> isWanted) {
   SmallVector<Attribute> axes;
@@ -180,11 +153,67 @@ static ArrayAttr axesOf(rt::ProgramOp program,
   return ArrayAttr::get(program.getContext(), axes);
 }
 
-/// The axes of the mesh that are not among `axes`.
+/// The axes of the mesh along which groups over `axes` are alike.
 static ArrayAttr otherAxes(rt::ProgramOp program, ArrayAttr axes) {
   return axesOf(program, [&](StringAttr name) {
-    return !llvm::is_contained(axes, name);
+    return llvm::none_of(axes.getAsValueRange<StringAttr>(), [&](StringRef of) {
+      return of == name || program.getMirroredAxis(of) == name.getValue();
+    });
   });
+}
+
+/// Ranks of a group over one axis, or over the mirror of one.
+static std::string sizeOn(const ProgramNames &names, StringRef axis) {
+  rt::ProgramOp program = names.program;
+  if (!program.getMirroredAxis(axis).empty())
+    return "2";
+  return formatv("p.n[{0}]", names.numbers.sizeOf(axis));
+}
+
+/// Place over axes, the last the fastest, as an expression of the places on
+/// single axes.
+static std::string placeExpression(const ProgramNames &names,
+                                   const llvm::StringMap<std::string> &onAxis,
+                                   ArrayAttr axes) {
+  rt::ProgramOp program = names.program;
+  std::string text;
+  for (StringRef name : axes.getAsValueRange<StringAttr>()) {
+    std::string place = onAxis.lookup(name);
+    if (StringRef axis = program.getMirroredAxis(name); !axis.empty())
+      place = formatv("({0} >= p.n[{1}] / 2)", onAxis.lookup(axis),
+                      names.numbers.sizeOf(axis));
+    if (text.empty())
+      text = place;
+    else
+      text = formatv("{0} * {1} + {2}",
+                     StringRef(text).contains(' ') ? "(" + text + ")" : text,
+                     sizeOn(names, name), place);
+  }
+  return text.empty() ? "0" : text;
+}
+
+/// How many places there are over axes.
+static std::string sizeExpression(const ProgramNames &names, ArrayAttr axes) {
+  std::string text;
+  for (StringRef name : axes.getAsValueRange<StringAttr>())
+    text += (text.empty() ? "" : " * ") + sizeOn(names, name);
+  return text.empty() ? "1" : text;
+}
+
+/// A number that the ranks of a group over `axes`, and no others, have in
+/// common.
+static std::string groupExpression(const ProgramNames &names,
+                                   const llvm::StringMap<std::string> &onAxis,
+                                   ArrayAttr axes) {
+  rt::ProgramOp program = names.program;
+  std::string text = placeExpression(names, onAxis, otherAxes(program, axes));
+  // Of mirrored places, the nearer one to the begin stands for both.
+  for (StringRef name : axes.getAsValueRange<StringAttr>())
+    if (StringRef axis = program.getMirroredAxis(name); !axis.empty())
+      text = formatv("({0}) * p.n[{1}] + ({2} < p.n[{1}] / 2 ? {2} : p.n[{1}] "
+                     "- 1 - {2})",
+                     text, names.numbers.sizeOf(axis), onAxis.lookup(axis));
+  return text;
 }
 
 /// The axes further in than `axis`.
@@ -317,7 +346,7 @@ static void emitGroups(const ProgramNames &names,
                  names.communicators))
     os << wrap(formatv("TRY(heddle_rt_comm_split(context, {0}, {1}, {2}, {3}, "
                        "&p.{4}));",
-                       placeExpression(names, onAxis, otherAxes(program, axes)),
+                       groupExpression(names, onAxis, axes),
                        placeExpression(names, onAxis, axes),
                        sizeExpression(names, axes),
                        stringLiteral(

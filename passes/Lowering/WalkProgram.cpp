@@ -23,11 +23,19 @@ static int64_t distanceOn(rt::ProgramOp program, StringRef name) {
   return below;
 }
 
+/// Place of a rank on an axis.
+static int64_t placeOn(rt::ProgramOp program, StringRef axis, int64_t rank) {
+  return rank / distanceOn(program, axis) % program.getAxisSize(axis);
+}
+
 int64_t placeOver(rt::ProgramOp program, ArrayAttr axes, int64_t rank) {
   int64_t place = 0;
   for (StringRef name : axes.getAsValueRange<StringAttr>()) {
-    int64_t size = program.getAxisSize(name);
-    place = place * size + rank / distanceOn(program, name) % size;
+    StringRef mirrored = program.getMirroredAxis(name);
+    place = mirrored.empty() ? place * program.getAxisSize(name) +
+                                   placeOn(program, name, rank)
+                             : place * 2 + (placeOn(program, mirrored, rank) >=
+                                            program.getAxisSize(mirrored) / 2);
   }
   return place;
 }
@@ -35,8 +43,12 @@ int64_t placeOver(rt::ProgramOp program, ArrayAttr axes, int64_t rank) {
 int64_t firstOfGroup(rt::ProgramOp program, ArrayAttr axes, int64_t rank) {
   int64_t first = rank;
   for (StringRef name : axes.getAsValueRange<StringAttr>()) {
-    int64_t distance = distanceOn(program, name);
-    first -= rank / distance % program.getAxisSize(name) * distance;
+    StringRef mirrored = program.getMirroredAxis(name),
+              axis = mirrored.empty() ? name : mirrored;
+    int64_t place = placeOn(program, axis, rank), least = 0;
+    if (!mirrored.empty())
+      least = std::min(place, program.getAxisSize(axis) - 1 - place);
+    first -= (place - least) * distanceOn(program, axis);
   }
   return first;
 }
@@ -52,6 +64,10 @@ static llvm::StringSet<> axesOfData(rt::ProgramOp program) {
   if (program.getChannels())
     for (auto channel : program.getChannels()->getAsRange<rt::ChannelAttr>())
       axes.insert(channel.getAxis());
+  for (auto group : program.getCommunicators().getAsRange<ArrayAttr>())
+    for (StringRef name : group.getAsValueRange<StringAttr>())
+      if (StringRef axis = program.getMirroredAxis(name); !axis.empty())
+        axes.insert(axis);
   return axes;
 }
 
@@ -69,11 +85,6 @@ SmallVector<int64_t> ranksAtEnds(rt::ProgramOp program) {
     ranks = more;
   }
   return ranks;
-}
-
-/// Place of a rank on an axis.
-static int64_t placeOn(rt::ProgramOp program, StringRef axis, int64_t rank) {
-  return rank / distanceOn(program, axis) % program.getAxisSize(axis);
 }
 
 int64_t peerOf(rt::ProgramOp program, rt::ChannelAttr channel, int64_t rank,
@@ -100,6 +111,8 @@ ProgramWalker::ProgramWalker(rt::ProgramOp program, bool readsAddresses)
 }
 
 ProgramWalker::Axes ProgramWalker::bitOf(StringRef axis) {
+  if (StringRef mirrored = program.getMirroredAxis(axis); !mirrored.empty())
+    axis = mirrored;
   for (auto [i, entry] :
        llvm::enumerate(program.getMesh().getAsRange<rt::AxisAttr>()))
     if (entry.getName() == axis)

@@ -32,7 +32,8 @@ struct Touch {
 /// The ranks that stand at one of the ends of each axis. An address is affine
 /// in a rank's place along an axis: what touches at neither end touches nowhere
 /// in between, as long as parts of neighbours have one size. Of axes along
-/// which places differ by data (stages, numbers, channels), every place.
+/// which places differ by data (stages, numbers, channels, mirrors), every
+/// place.
 llvm::SmallVector<int64_t> ranksAtEnds(rt::ProgramOp program);
 
 /// The pipeline stage of a rank; 0 where no axis is said to be theirs.

@@ -7,6 +7,8 @@
 
 #include "heddle/Runtime/Tables.h"
 
+#include "heddle/Support/Mirror.h"
+
 #include "runtime/train/Cbor.h"
 
 #include <fmt/format.h>
@@ -346,7 +348,7 @@ public:
       checkState(what, state);
     }
     for (const auto &axes : t.communicators)
-      checkAxes("communicators", axes);
+      checkAxes("communicators", axes, /*orMirrors=*/true);
   }
 
 private:
@@ -376,13 +378,16 @@ private:
   }
 
   int64_t checkAxes(const std::string &what,
-                    const std::vector<std::string> &axes) const {
+                    const std::vector<std::string> &axes,
+                    bool orMirrors = false) const {
     int64_t parts = 1;
     for (const std::string &name : axes) {
       int64_t size = 0;
       for (const auto &[axis, n] : t.mesh)
         if (axis == name)
           size = n;
+        else if (orMirrors && axis == mirroredAxis(name) && n % 2 == 0)
+          size = 2;
       if (size == 0)
         refuse("{}: the mesh has no axis '{}'", what, name);
       parts *= size;

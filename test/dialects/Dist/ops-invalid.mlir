@@ -75,6 +75,25 @@ func.func @all_reduce_c2(%x: tensor<8x64xf32>) {
 
 // -----
 
+// The mirror of an axis that cannot be halved.
+#pod = #dist.mesh<["dp" = 2, "pp" = 3]>
+func.func @all_reduce_c1(%x: tensor<8x64xf32>) {
+  // expected-error @below {{axis "pp.mirror" is not in the mesh}}
+  %0 = dist.all_reduce %x sum on #pod over ["pp.mirror"] : tensor<8x64xf32> -> tensor<8x64xf32>
+  return
+}
+
+// -----
+
+#pod = #dist.mesh<["dp" = 2, "pp" = 4]>
+func.func @all_reduce_c1(%x: tensor<8x64xf32>) {
+  // expected-error @below {{axis "pp.mirror" is named twice}}
+  %0 = dist.all_reduce %x sum on #pod over ["pp", "pp.mirror"] : tensor<8x64xf32> -> tensor<8x64xf32>
+  return
+}
+
+// -----
+
 #pod = #dist.mesh<["dp" = 2, "tp" = 4]>
 func.func @reduce_scatter_c1(%x: tensor<8x64xf32>) {
   // expected-error @below {{axis "cp" is not in the mesh}}

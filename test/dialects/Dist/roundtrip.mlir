@@ -61,6 +61,8 @@ func.func @all_reduce(%x: tensor<8x64xf32>) {
   %sum = dist.all_reduce %x sum on #pod over ["tp"] : tensor<8x64xf32> -> tensor<8x64xf32>
   // CHECK-NEXT: dist.all_reduce %{{.*}} max on #[[POD]] over ["tp", "dp"] : tensor<8x64xf32> -> tensor<8x64xf32>
   %max = dist.all_reduce %x max on #pod over ["tp", "dp"] : tensor<8x64xf32> -> tensor<8x64xf32>
+  // CHECK-NEXT: dist.all_reduce %{{.*}} sum on #[[POD]] over ["tp.mirror"] : tensor<8x64xf32> -> tensor<8x64xf32>
+  %both = dist.all_reduce %x sum on #pod over ["tp.mirror"] : tensor<8x64xf32> -> tensor<8x64xf32>
   return
 }
 

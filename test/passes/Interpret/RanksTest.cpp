@@ -27,7 +27,7 @@ protected:
     ranks = 2 * fast;
     size = 1;
     for (const std::string &axis : axes)
-      size *= axis == "a" ? 2 : fast;
+      size *= sizeOf(axis);
   }
 
   std::string mesh() const {
@@ -39,14 +39,19 @@ protected:
       text += (text.empty() ? "\"" : ", \"") + axis + "\"";
     return "[" + text + "]";
   }
+  int64_t sizeOf(const std::string &axis) const {
+    return axis == "b" ? fast : 2;
+  }
   /// Coordinates of a rank, worked out here once more.
   int64_t along(int64_t rank, const std::string &axis) const {
+    if (axis == "b.mirror")
+      return 2 * (rank % fast) >= fast;
     return axis == "a" ? rank / fast : rank % fast;
   }
   int64_t position(int64_t rank) const {
     int64_t index = 0;
     for (const std::string &axis : axes)
-      index = index * (axis == "a" ? 2 : fast) + along(rank, axis);
+      index = index * sizeOf(axis) + along(rank, axis);
     return index;
   }
   /// The group of a rank, by position.
@@ -55,7 +60,10 @@ protected:
     for (int64_t other = 0; other < ranks; ++other) {
       bool same = true;
       for (const std::string axis : {"a", "b"})
-        if (!llvm::is_contained(axes, axis))
+        if (llvm::is_contained(axes, axis + ".mirror"))
+          same &= along(rank, axis) == along(other, axis) ||
+                  along(rank, axis) + along(other, axis) == fast - 1;
+        else if (!llvm::is_contained(axes, axis))
           same &= along(rank, axis) == along(other, axis);
       if (same)
         members[position(other)] = other;
@@ -201,6 +209,13 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Combine(::testing::Values(2, 3),
                        ::testing::Values(Axes{"a"}, Axes{"b"}, Axes{"a", "b"},
                                          Axes{"b", "a"})));
+// Ranks 0 and 3, 1 and 2 of an axis.
+INSTANTIATE_TEST_SUITE_P(
+    Mirrors, CollectiveTest,
+    ::testing::Combine(::testing::Values(2, 4),
+                       ::testing::Values(Axes{"b.mirror"},
+                                         Axes{"a", "b.mirror"},
+                                         Axes{"b.mirror", "a"})));
 
 //===----------------------------------------------------------------------===//
 // Layouts of arguments, results and states

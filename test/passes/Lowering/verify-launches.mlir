@@ -40,6 +40,48 @@ rt.program @go_round mesh [#rt.axis<"pp", 2>, #rt.axis<"tp", 2>] arenas [#rt.are
 
 // -----
 
+// Right: places 0 and 3 are one group, 1 and 2 another, with another order.
+rt.program @mirrors mesh [#rt.axis<"pp", 4>, #rt.axis<"tp", 2>] arenas [#rt.arena<"a", 1024>] streams [#rt.stream<"comm">] communicators [["pp.mirror"]] events [] entry @step stages "pp" {
+  rt.numbers @kinds [0, 1, 1, 0] over "pp"
+  rt.func @step() {
+    %x = rt.buffer "x" because "input" arena "a" at 0 : !rt.buf<4x8xf32>
+    %y = rt.buffer "y" because "input" arena "a" at 128 : !rt.buf<4x4xf32>
+    %kind = rt.lookup @kinds
+    rt.switch %kind {
+    case 0 "outer" {
+      rt.all_reduce "x" sum %x -> %x over ["pp.mirror"] on "comm" : !rt.buf<4x8xf32> -> !rt.buf<4x8xf32>
+      rt.all_reduce "y" sum %y -> %y over ["pp.mirror"] on "comm" : !rt.buf<4x4xf32> -> !rt.buf<4x4xf32>
+    }
+    case 1 "inner" {
+      rt.all_reduce "y" sum %y -> %y over ["pp.mirror"] on "comm" : !rt.buf<4x4xf32> -> !rt.buf<4x4xf32>
+      rt.all_reduce "x" sum %x -> %x over ["pp.mirror"] on "comm" : !rt.buf<4x8xf32> -> !rt.buf<4x8xf32>
+    }
+    }
+  }
+}
+
+// -----
+
+rt.program @mirrors_differ mesh [#rt.axis<"pp", 4>] arenas [#rt.arena<"a", 1024>] streams [#rt.stream<"comm">] communicators [["pp.mirror"]] events [] entry @step stages "pp" {
+  rt.numbers @kinds [0, 0, 1, 1] over "pp"
+  rt.func @step() {
+    %x = rt.buffer "x" because "input" arena "a" at 0 : !rt.buf<4x8xf32>
+    %kind = rt.lookup @kinds
+    rt.switch %kind {
+    case 0 "sum" {
+      // expected-note @below {{on rank 1}}
+      rt.all_reduce "x" sum %x -> %x over ["pp.mirror"] on "comm" : !rt.buf<4x8xf32> -> !rt.buf<4x8xf32>
+    }
+    case 1 "maximum" {
+      // expected-error @below {{launch 1 over ["pp.mirror"] is all_reduce sum of 32 f32 'x' over ["pp.mirror"] on rank 1, but on rank 2 all_reduce max of 32 f32 'x' over ["pp.mirror"]; members of a group have to launch the same, in one order}}
+      rt.all_reduce "x" max %x -> %x over ["pp.mirror"] on "comm" : !rt.buf<4x8xf32> -> !rt.buf<4x8xf32>
+    }
+    }
+  }
+}
+
+// -----
+
 // Grouped, they may be launched in any order.
 rt.program @grouped mesh [#rt.axis<"pp", 2>] arenas [#rt.arena<"a", 1024>] streams [#rt.stream<"comm">] communicators [] events [] entry @step channels [#rt.channel<"to_next", "pp", 1>] stages "pp" {
   rt.func @step() {
