@@ -42,9 +42,33 @@ static LogicalResult verifyChains(TableOp op, const StageTable &table) {
   return success();
 }
 
+/// (C4)
+static LogicalResult verifyCopies(TableOp op, const StageTable &table) {
+  const Placement &placement = table.schedule.placement;
+  if (placement.numPaths() == 1)
+    return success();
+  if (!placement.isMirrored())
+    return op.emitOpError() << "has " << placement.numPaths()
+                            << " chains; expected two, whose stages are "
+                               "equally far from the two ends";
+  for (int64_t stage = 0; stage < placement.stages(); ++stage) {
+    PlanPlace one = placement.placeOf({0, stage}),
+              other = placement.placeOf({1, stage});
+    if (table.layersOf(one.rank, one.chunk) !=
+        table.layersOf(other.rank, other.chunk))
+      return op.emitOpError()
+             << "has layers " << table.layersOf(one.rank, one.chunk).text()
+             << " in stage " << stage << " of one chain and "
+             << table.layersOf(other.rank, other.chunk).text()
+             << " in that of the other";
+  }
+  return success();
+}
+
 LogicalResult TableOp::verify() {
   FailureOr<StageTable> table = StageTable::read(*this);
-  if (failed(table) || failed(verifyChains(*this, *table)))
+  if (failed(table) || failed(verifyChains(*this, *table)) ||
+      failed(verifyCopies(*this, *table)))
     return failure();
   if (auto fault = findScheduleFault(table->schedule)) // C3
     return emitOpError() << fault->message;

@@ -19,7 +19,9 @@ def Stage_TableOp : Stage_Op<"table", [Symbol]> {
 
     Constraints: (C1) rows can be read, `layers` has an entry per row, and as
     many chunks in each; (C2) every chain has every layer once, in order; (C3)
-    the slots can be run in that order (`verifySchedule`).
+    the slots can be run in that order (`verifySchedule`); (C4) where there are
+    several chains there are two, each a copy of the model, and the places of a
+    stage's copies are equally far from the two ends and hold the same layers.
 
     ```mlir
     stage.table @schedule micro_batches 2 layers [["0..1"], ["2"]] rows ["F0 F1 D0 D1 O", "F0 D0 F1 D1 O"]
@@ -148,7 +150,7 @@ def Stage_LayersOp : Stage_Op<"layers", [Pure]> {
 def Stage_LayerOp : Stage_Op<"layer", [Pure]> {
   let summary = "Which of this place's layers layer i of a chunk is";
   let description = [{
-    Chunks lie one behind the other.
+    Layers of a place are in the model's order.
 
     ```mlir
     %held = stage.layer %i of %chunk

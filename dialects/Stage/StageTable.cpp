@@ -67,10 +67,18 @@ int64_t StageTable::layers() const {
   return total;
 }
 
+int64_t StageTable::heldBy(int64_t place) const {
+  int64_t held = 0;
+  for (int64_t chunk = 0; chunk < chunks(); ++chunk)
+    held += countOf(place, chunk);
+  return held;
+}
+
 int64_t StageTable::firstOf(int64_t place, int64_t chunk) const {
   int64_t first = 0;
-  for (int64_t before = 0; before < chunk; ++before)
-    first += countOf(place, before);
+  for (int64_t other = 0; other < chunks(); ++other)
+    if (layersOf(place, other).first < layersOf(place, chunk).first)
+      first += countOf(place, other);
   return first;
 }
 
@@ -96,10 +104,11 @@ int64_t StageTable::mostOfPlace() const {
 }
 
 int64_t StageTable::layerAt(int64_t place, int64_t held) const {
-  int64_t chunk = 0;
-  while (chunk + 1 < chunks() && held >= countOf(place, chunk))
-    held -= countOf(place, chunk++);
-  return layersOf(place, chunk).first + held;
+  for (int64_t chunk = 0; chunk < chunks(); ++chunk)
+    if (int64_t i = held - firstOf(place, chunk);
+        i >= 0 && i < countOf(place, chunk))
+      return layersOf(place, chunk).first + i;
+  llvm_unreachable("the place holds fewer layers");
 }
 
 std::optional<int64_t> StageTable::positionOf(int64_t place,

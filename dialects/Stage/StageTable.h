@@ -30,11 +30,12 @@ public:
   }
   /// Of the model.
   int64_t layers() const;
-  int64_t heldBy(int64_t place) const { return firstOf(place, chunks()); }
+  int64_t heldBy(int64_t place) const;
   int64_t mostOfChunk(int64_t place) const;
   int64_t mostOfChunk() const;
   int64_t mostOfPlace() const;
-  /// Position of a chunk's first layer among those of its place.
+  /// Position of a chunk's first layer among those of its place, which are in
+  /// the model's order: places that hold copies number them alike.
   int64_t firstOf(int64_t place, int64_t chunk) const;
   /// Number of the layer at that position.
   int64_t layerAt(int64_t place, int64_t held) const;
@@ -49,8 +50,10 @@ public:
   /// Place and chunk of the stage behind (`shift` 1) or before (-1).
   std::optional<PlanPlace> neighbour(int64_t place, int64_t chunk,
                                      int64_t shift) const;
-  /// The place of an end of the chain that a place is in, by path.
+  /// The place of an end of a path.
   int64_t placeOfEnd(Part part, int64_t path) const;
+  /// Copies of the model.
+  int64_t copies() const { return schedule.placement.numPaths(); }
 
   ScheduleTable schedule;
 

@@ -218,15 +218,19 @@ def Transformer_ClipFactorOp : Transformer_RuleOp<"clip_factor", " -> , "> {
   let summary = "The gradient's norm, and the factor that clips it";
   let description = [{
     From the sum of squares: norm = sqrt(sum); factor = min(1, max_norm / (norm +
-    1e-6)), or 1 where `max_norm` is not given.
+    1e-6)), or 1 where `max_norm` is not given. With `copies` every square is so
+    many times in the sum: norm = sqrt(sum / copies).
 
     ```mlir
     %norm, %factor = transformer.clip_factor %sq max_norm 1.000000e+00 : (tensor<f64>) -> (tensor<f32>, tensor<f32>)
     ```
   }];
-  let arguments = (ins RankedTensorOf<[F64]>:$sum, OptionalAttr<F64Attr>:$maxNorm);
+  let arguments = (ins RankedTensorOf<[F64]>:$sum, OptionalAttr<F64Attr>:$maxNorm,
+                       DefaultValuedAttr<ConfinedAttr<I64Attr, [IntPositive]>, "1">:$copies);
   let results = (outs Transformer_Float:$norm, Transformer_Float:$factor);
-  let assemblyFormat = "$sum (`max_norm` $maxNorm^)? attr-dict `:` functional-type(operands, results)";
+  let assemblyFormat = [{
+    $sum (`max_norm` $maxNorm^)? (`copies` $copies^)? attr-dict `:` functional-type(operands, results)
+  }];
 }
 
 // An optimizer's update of one parameter. `getCoupledFactors` says which

@@ -192,6 +192,10 @@ void EstimateTables::addContext(PointShape &shape, const PlanPoint &point,
 
 Result<const std::vector<RankStages> *>
 EstimateTables::stagesOf(const PlanPoint &point) {
+  if (point.schedule == PlanScheduleKind::DualPipe)
+    return Error{fmt::format("a point has layers of one copy of the model, "
+                             "schedule \"{}\" has two",
+                             scheduleWord(point.schedule))};
   // Sets and buffers do not grow beyond a few rounds over all ranks, but with
   // GPipe, which keeps all micro-batches.
   const std::int64_t rounds = 4 * point.pp;

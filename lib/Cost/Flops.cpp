@@ -53,5 +53,5 @@ FlopCount heddle::stepFlops(const ModelConfig &model, const RankSizes &sizes) {
   FlopCount count = layerFlops(model, sizes).all() * sizes.layers;
   if (sizes.stages.hasHead)
     count += headFlops(sizes).all();
-  return count * sizes.microBatches;
+  return count * sizes.microBatchesOfCopy();
 }

@@ -5,6 +5,7 @@
 
 #include "heddle/Plan/PlanLayout.h"
 #include "heddle/Support/Check.h"
+#include "heddle/Support/Mirror.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -29,9 +30,11 @@ bool RankParameter::isReadByBackward() const {
 
 std::int64_t RankSizes::ranks(const AxisList &axes) const {
   std::int64_t product = 1;
-  for (const std::string &axis : axes)
+  for (const std::string &axis : axes) {
+    product *= mirroredAxis(axis).empty() ? 1 : 2;
     for (const auto &[name, size] : mesh)
       product *= name == axis ? size : 1;
+  }
   return product;
 }
 

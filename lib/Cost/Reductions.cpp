@@ -1,5 +1,7 @@
 #include "Reductions.h"
 
+#include "heddle/Support/Mirror.h"
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -132,6 +134,8 @@ Reduction Finder::ofSum(const RankParameter &parameter) const {
     elements = run;
   }
   reduce(data + copies);
+  if (sizes.stages.copies > 1)
+    reduce({mirrorOf("pp")});
   return reduction;
 }
 
@@ -187,7 +191,7 @@ void Finder::ofMicroBatches() {
     Bucket form;
     form.segment = segment;
     form.instances = layers;
-    form.times = sizes.microBatches;
+    form.times = sizes.microBatchesOfCopy();
     add(unit, form);
   };
   addCall(of(Segment::Block), Segment::Block, sizes.layers);
@@ -214,8 +218,9 @@ void Finder::ofSums() {
     form.isHidden = isHidden;
     add(unit, form);
   };
-  addUnit(of(Segment::Block), sizes.layers, storage.overlaps);
-  if (storage.overlaps) {
+  const bool overlaps = storage.overlaps && sizes.stages.reducesInSlots;
+  addUnit(of(Segment::Block), sizes.layers, overlaps);
+  if (overlaps) {
     addUnit(of(Segment::Head), 1, true);
     std::vector<const RankParameter *> embedding = of(Segment::Embedding);
     // The other end of the chain has a part of the table's gradient.
@@ -238,9 +243,19 @@ std::vector<Bucket> detail::gradientBuckets(const RankSizes &sizes) {
   return Finder(sizes).run();
 }
 
-bool detail::isSummedOverEnds(const RankSizes &sizes, const Bucket &bucket) {
+/// Whether chunks of both ends of a chain add to a sum.
+static bool isOfBothEnds(const RankSizes &sizes, const Bucket &bucket) {
   return bucket.ofSums && sizes.stages.areCut && sizes.isTied &&
          bucket.members.front().parameter->family.argument == "embed";
+}
+
+bool detail::isSummedOverEnds(const RankSizes &sizes, const Bucket &bucket) {
+  return isOfBothEnds(sizes, bucket) && sizes.stages.copies == 1;
+}
+
+bool detail::isBesideSlots(const RankSizes &sizes, const Bucket &bucket) {
+  return bucket.ofSums && sizes.storage.overlaps &&
+         sizes.stages.reducesInSlots && !isOfBothEnds(sizes, bucket);
 }
 
 bool detail::isReducedAsRange(const RankSizes &sizes, const Bucket &bucket) {

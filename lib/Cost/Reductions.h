@@ -47,6 +47,9 @@ struct Bucket {
 /// bucket of the program, as the other end has a part of them.
 bool isSummedOverEnds(const RankSizes &sizes, const Bucket &bucket);
 
+/// Whether sums are reduced in slots, not behind all of them.
+bool isBesideSlots(const RankSizes &sizes, const Bucket &bucket);
+
 /// Whether the sums of a bucket, which lie side by side, are added in place as
 /// one range of memory, first of all.
 bool isReducedAsRange(const RankSizes &sizes, const Bucket &bucket);

@@ -4,8 +4,6 @@
 #include "heddle/Schedule/Generate.h"
 #include "heddle/Schedule/SavedSets.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
 using namespace heddle;
@@ -84,6 +82,8 @@ RankStages Finder::find() {
   if (!stages.areCut)
     return stages;
   findSets();
+  stages.copies = table.placement.numPaths();
+  stages.reducesInSlots = stages.copies == 1 || table.isMirrored();
   for (const std::vector<PlanRange> &chunks : layers) {
     std::int64_t sum = 0;
     for (const PlanRange &range : chunks) {
@@ -112,10 +112,6 @@ static Result<Slots> slotsOf(const Plan &plan) {
   Result<ScheduleTable> table = scheduleOfPlan(plan);
   if (!table)
     return table.error();
-  if (const std::int64_t copies = table->placement.numPaths(); copies > 1)
-    return Error{fmt::format("cost formulas know schedules of one copy of the "
-                             "model, found \"{}\" with {}",
-                             scheduleWord(plan.stages.schedule), copies)};
   ScheduleEvents events;
   if (plan.stages.schedule != PlanScheduleKind::None)
     events = deriveEvents(*table);

@@ -161,10 +161,9 @@ bool Storage::isInSlotsOfSeveral() const {
   std::set<Segment> segments;
   for (const Bucket &bucket : ofMicroBatches)
     segments.insert(bucket.segment);
-  if (storage.overlaps)
-    for (const Bucket &bucket : ofSums)
-      if (!isSummedOverEnds(sizes, bucket))
-        segments.insert(bucket.members.front().parameter->family.segment);
+  for (const Bucket &bucket : ofSums)
+    if (isBesideSlots(sizes, bucket))
+      segments.insert(bucket.members.front().parameter->family.segment);
   return sizes.stages.areCut && segments.size() > 1;
 }
 

@@ -37,7 +37,7 @@ class List {
 public:
   List(const RankSizes &sizes, Messages messages)
       : sizes(sizes), messages(messages),
-        blocks(sizes.layers * sizes.microBatches),
+        blocks(sizes.layers * sizes.microBatchesOfCopy()),
         places(sizes.ranks({"pp"}) > 1 ? AxisList{"pp"} : AxisList{}) {}
 
   std::vector<StepCollective> build() {
@@ -77,7 +77,7 @@ private:
   /// together of its parts where it comes from \p from, wherever that is.
   void pass(const char *what, const RankStages::Side &to,
             const RankStages::Side &from) {
-    const std::int64_t m = sizes.microBatches;
+    const std::int64_t m = sizes.microBatchesOfCopy();
     if (from.chunks > 0)
       add(fmt::format("{}, received in parts", what), sizes.sentInParts(),
           from.chunks * m, hiddenElements(), sizes.formats.compute,
@@ -131,7 +131,7 @@ private:
 void List::forward() {
   // A rank has rows of the table for some of the tokens, zeros for the others.
   if (sizes.stages.hasEmbedding)
-    sum("embedding", sizes.embedding, sizes.microBatches);
+    sum("embedding", sizes.embedding, sizes.microBatchesOfCopy());
   pass("activation", sizes.stages.next, sizes.stages.previous);
   gather("attention input", blocks);
   sum("attention output", sizes.heads, blocks);
@@ -140,12 +140,15 @@ void List::forward() {
 }
 
 void List::head() {
-  gather("head input", sizes.microBatches);
+  gather("head input", sizes.microBatchesOfCopy());
   // Of each row of logits: its maximum, the sum of exponentials, the label's.
-  add("row maximum", sizes.head, sizes.microBatches, sizes.tokens(), kFloat);
-  add("row sum", sizes.head, sizes.microBatches, sizes.tokens(), kFloat);
-  add("picked logit", sizes.head, sizes.microBatches, sizes.tokens(), kFloat);
-  sum("gradient of head input", sizes.head, sizes.microBatches);
+  add("row maximum", sizes.head, sizes.microBatchesOfCopy(), sizes.tokens(),
+      kFloat);
+  add("row sum", sizes.head, sizes.microBatchesOfCopy(), sizes.tokens(),
+      kFloat);
+  add("picked logit", sizes.head, sizes.microBatchesOfCopy(), sizes.tokens(),
+      kFloat);
+  sum("gradient of head input", sizes.head, sizes.microBatchesOfCopy());
 }
 
 void List::backward() {
@@ -169,7 +172,7 @@ void List::backward() {
     gatherAgain("attention input, again");
   sum("gradient of attention input", sizes.heads, blocks);
   if (sizes.stages.hasEmbedding)
-    gather("gradient of embedding", sizes.microBatches);
+    gather("gradient of embedding", sizes.microBatchesOfCopy());
 }
 
 /// "gradients of block: wd to g1".
@@ -232,19 +235,19 @@ void List::parameters() {
     const ParameterFamily &family = parameter.family;
     const std::string &name = family.argument;
     const bool isBlock = family.segment == Segment::Block;
-    std::int64_t reads = sizes.microBatches;
+    std::int64_t reads = sizes.microBatchesOfCopy();
     if (parameter.isReadByBackward())
       reads *= 2;
     // A tied table is read by the head too, which may be at another place.
     if (name == "embed" && sizes.isTied && sizes.stages.hasEmbedding &&
         sizes.stages.hasHead)
-      reads += sizes.microBatches;
+      reads += sizes.microBatchesOfCopy();
     const bool isRead =
         storage.parametersInRuns() && storage.gather == PlanGather::EveryPass;
     if (!isRead)
       reads = storage.parametersInRuns() &&
                       storage.gather == PlanGather::EveryMicroBatch
-                  ? sizes.microBatches
+                  ? sizes.microBatchesOfCopy()
                   : 1;
     add(storage.parametersInRuns() ? "parameter " + family.name
                                    : "updated " + family.name,
@@ -262,8 +265,8 @@ void List::parameters() {
       if (const std::int64_t depth = storage.prefetch[ofBackward];
           depth > 0 && (!ofBackward || parameter.isReadByBackward()))
         for (const std::int64_t layers : sizes.stages.chunkLayers)
-          list.back().hiddenCalls +=
-              sizes.microBatches * std::max<std::int64_t>(layers - depth, 0);
+          list.back().hiddenCalls += sizes.microBatchesOfCopy() *
+                                     std::max<std::int64_t>(layers - depth, 0);
   }
 }
 

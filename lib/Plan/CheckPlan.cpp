@@ -171,9 +171,18 @@ Result<void> PlanChecker::checkPlaces() {
   return {};
 }
 
+/// DualPipe runs two copies of the model in opposite directions. Rows of a user
+/// that do so name stages of the second one: "@0,3'".
+static bool hasCopies(const PlanStages &stages) {
+  return stages.schedule == PlanScheduleKind::DualPipe ||
+         std::any_of(stages.table.begin(), stages.table.end(),
+                     [](const std::string &row) {
+                       return row.find('\'') != std::string::npos;
+                     });
+}
+
 Result<void> PlanChecker::checkLayers() {
-  // DualPipe runs two copies of the model in opposite directions.
-  const int copies = plan.stages.schedule == PlanScheduleKind::DualPipe ? 2 : 1;
+  const int copies = hasCopies(plan.stages) ? 2 : 1;
   std::vector<int> times(static_cast<std::size_t>(model.layers));
   for (const std::vector<PlanRange> &chunks : plan.stages.layers)
     for (const PlanRange &range : chunks) {

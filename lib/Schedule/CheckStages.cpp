@@ -17,12 +17,30 @@ Error refuse(fmt::format_string<Arguments...> text, Arguments &&...arguments) {
                fmt::format(text, std::forward<Arguments>(arguments)...)};
 }
 
-/// What is planned, but not executed yet.
-Result<void> checkSupported(const ScheduleTable &table) {
-  if (table.placement.numPaths() > 1)
-    return refuse(".schedule: a second copy of the model ({} paths) is not "
-                  "supported yet; choose dualpipe_v, which has one",
-                  table.placement.numPaths());
+const PlanRange &layersOf(const Plan &plan, PlanPlace at) {
+  return plan.stages.layers[static_cast<std::size_t>(at.rank)]
+                           [static_cast<std::size_t>(at.chunk)];
+}
+
+/// Two copies of the model: what one rank holds of both, another one does too.
+Result<void> checkCopies(const Plan &plan, const Placement &placement) {
+  if (placement.numPaths() == 1)
+    return {};
+  if (!placement.isMirrored())
+    return refuse(".schedule: found {} copies of the model on {} ranks of pp; "
+                  "expected two on an even number of ranks, each stage of the "
+                  "second as far from the last rank as that of the first is "
+                  "from rank 0",
+                  placement.numPaths(), placement.ranks());
+  for (std::int64_t stage = 0; stage < placement.stages(); ++stage) {
+    const PlanPlace one = placement.placeOf({0, stage}),
+                    other = placement.placeOf({1, stage});
+    if (layersOf(plan, one) != layersOf(plan, other))
+      return refuse(".layers: [{}, {}] and [{}, {}] are stage {} of both "
+                    "copies; found layers \"{}\" and \"{}\", expected the same",
+                    one.rank, one.chunk, other.rank, other.chunk, stage,
+                    layersOf(plan, one).text(), layersOf(plan, other).text());
+  }
   return {};
 }
 
@@ -30,9 +48,7 @@ Result<void> checkOrder(const Plan &plan, const Placement &placement) {
   std::int64_t next = 0;
   for (std::int64_t stage = 0; stage < placement.stages(); ++stage) {
     const PlanPlace at = placement.placeOf({0, stage});
-    const PlanRange &held =
-        plan.stages.layers[static_cast<std::size_t>(at.rank)]
-                          [static_cast<std::size_t>(at.chunk)];
+    const PlanRange &held = layersOf(plan, at);
     if (held.empty())
       continue;
     if (held.first != next)
@@ -111,7 +127,7 @@ Result<std::vector<PlanWarning>> checkStages(const Plan &plan) {
   if (plan.stages.schedule == PlanScheduleKind::None)
     return std::vector<PlanWarning>();
   const Placement &placement = table->placement;
-  if (Result<void> done = checkSupported(*table); !done)
+  if (Result<void> done = checkCopies(plan, placement); !done)
     return done.error();
   if (Result<void> done = checkOrder(plan, placement); !done)
     return done.error();

@@ -1,5 +1,7 @@
 #include "heddle/Schedule/Table.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 namespace heddle {
@@ -133,6 +135,40 @@ bool Placement::isCyclic() const {
     for (std::int64_t chunk = 0; chunk < numChunks; ++chunk)
       if (at(rank, chunk) != StageAt{0, chunk * numRanks + rank})
         return false;
+  return true;
+}
+
+bool Placement::isMirrored() const {
+  if (numPaths() != 2 || numRanks % 2)
+    return false;
+  for (std::int64_t stage = 0; stage < stages(); ++stage)
+    if (placeOf({1, stage}).rank != numRanks - 1 - placeOf({0, stage}).rank)
+      return false;
+  return true;
+}
+
+bool ScheduleTable::isMirrored() const {
+  if (!placement.isMirrored())
+    return false;
+  const auto isMirrorOf = [&](std::int64_t rank, Slot slot, Slot other) {
+    if (slot.kind() != other.kind())
+      return false;
+    if (slot.kind() == SlotKind::Optimizer)
+      return true;
+    const StageAt at = placement.at(rank, slot.chunk());
+    return placement.at(ranks() - 1 - rank, other.chunk()) ==
+               StageAt{1 - at.path, at.stage} &&
+           (slot.microBatch() + microBatches / 2) % microBatches ==
+               other.microBatch();
+  };
+  for (std::int64_t rank = 0; rank < ranks() / 2; ++rank) {
+    const std::vector<Slot>
+        &row = rows[static_cast<std::size_t>(rank)],
+        &other = rows[static_cast<std::size_t>(ranks() - 1 - rank)];
+    if (!std::equal(row.begin(), row.end(), other.begin(), other.end(),
+                    [&](Slot a, Slot b) { return isMirrorOf(rank, a, b); }))
+      return false;
+  }
   return true;
 }
 

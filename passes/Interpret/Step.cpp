@@ -17,7 +17,8 @@ static LogicalResult evaluate(SumSquaresOp op, Frame &frame) {
 }
 
 static LogicalResult evaluate(ClipFactorOp op, Frame &frame) {
-  double norm = std::sqrt(frame.get(op.getSum()).floats[0]);
+  double norm = std::sqrt(frame.get(op.getSum()).floats[0] /
+                          static_cast<double>(op.getCopies()));
   double factor = 1;
   if (op.getMaxNorm())
     factor = std::min(1.0, op.getMaxNorm()->convertToDouble() / (norm + 1e-6));

@@ -301,6 +301,8 @@ static Values clipFactor(ClipFactorOp op, ArrayRef<Scalar> v,
   Scalar sum{&body,
              arith::TruncFOp::create(body.builder, body.location,
                                      body.builder.getF32Type(), v[0].value)};
+  if (op.getCopies() > 1)
+    sum = 1.0 / static_cast<double>(op.getCopies()) * sum;
   Scalar norm = sqrt(sum);
   if (!op.getMaxNorm())
     return {norm, body.constant(1)};

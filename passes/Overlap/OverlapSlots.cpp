@@ -8,6 +8,9 @@
 
 #include "passes/Overlap/OverlapSlots.h"
 
+#include "dialects/Stage/StageTable.h"
+#include "heddle/Support/Mirror.h"
+
 #include "mlir/IR/Builders.h"
 #include "mlir/IR/IRMapping.h"
 
@@ -21,7 +24,8 @@ namespace {
 class SlotMover {
 public:
   SlotMover(stage::RunOp run, const SymbolTable &symbols)
-      : run(run), symbols(symbols), builder(run) {}
+      : run(run), symbols(symbols), builder(run),
+        stages(stage::StageTable::of(run->getParentOfType<ModuleOp>())) {}
 
   void move() {
     SmallVector<Reduction> tail;
@@ -44,12 +48,8 @@ public:
 
 private:
   void move(Reduction &reduction) {
-    AccumulateOp behind;
-    run.walk([&](AccumulateOp accumulate) {
-      if (accumulate.getState() == reduction.sum.getSymName())
-        behind = accumulate;
-    });
-    if (!behind)
+    AccumulateOp behind = lastContribution(reduction);
+    if (!behind || !meetsInSlots(reduction))
       return;
     builder.setInsertionPoint(endOf(behind->getBlock()));
     IRMapping mapping;
@@ -59,6 +59,31 @@ private:
       builder.clone(*op, mapping);
     for (Operation *op : llvm::reverse(reduction.ops))
       op->erase();
+  }
+
+  /// Where the last part of a sum is added; null where chunks add to one sum:
+  /// no slot of one of them is behind those of the other.
+  AccumulateOp lastContribution(Reduction &reduction) {
+    AccumulateOp last;
+    bool inOne = true;
+    run.walk([&](AccumulateOp accumulate) {
+      if (accumulate.getState() != reduction.sum.getSymName())
+        return;
+      inOne &= !last || last->getBlock() == accumulate->getBlock();
+      last = accumulate;
+    });
+    return inOne ? last : AccumulateOp();
+  }
+
+  /// Places that sum copies of a parameter do so in slots only where both run
+  /// these in one order: else ranks could wait for each other in a circle.
+  bool meetsInSlots(Reduction &reduction) {
+    bool sumsCopies = llvm::any_of(reduction.ops, [](Operation *op) {
+      auto axes = op->getAttrOfType<ArrayAttr>("axes");
+      return axes && llvm::is_contained(axes.getAsValueRange<StringAttr>(),
+                                        mirrorOf(stage::kStageAxis));
+    });
+    return !sumsCopies || (stages && stages->schedule.isMirrored());
   }
 
   /// The end of what is done in the last slot, behind all else of a block.
@@ -82,6 +107,7 @@ private:
   stage::RunOp run;
   const SymbolTable &symbols;
   OpBuilder builder;
+  std::optional<stage::StageTable> stages;
   llvm::DenseMap<Block *, Operation *> ends;
 };
 

@@ -93,7 +93,7 @@ private:
   /// gathers it itself where it is elsewhere.
   void gatherForHead() {
     if (stages.placeOfEnd(stage::Part::Embedding, 0) ==
-        stages.placeOfEnd(stage::Part::Head, 0))
+        stages.placeOfEnd(stage::Part::Head, 0)) // of each path
       return;
     llvm::SetVector<Operation *> gathering;
     for (Operation *op : head)

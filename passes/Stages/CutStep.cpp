@@ -2,6 +2,8 @@
 
 #include "passes/Stages/Cut.h"
 
+#include "heddle/Support/Mirror.h"
+
 #include "llvm/ADT/SetVector.h"
 
 using namespace mlir;
@@ -40,6 +42,9 @@ public:
     for (Operation *op : ops)
       if (parts.partOf(op) && !grouped.contains(op))
         enclose(collect(op));
+    if (failed(checkEnds()))
+      return failure();
+    sumCopies();
     sumOverPlaces();
     return success();
   }
@@ -138,31 +143,43 @@ private:
       stage::YieldOp::create(inside, location, passing, ValueRange(),
                              ValueRange());
     }
-    if (group.sharedByEnds)
+    sharesEnds |= group.sharedByEnds;
+    if (group.sharedByEnds && stages.copies() == 1)
       sumEnds(where);
   }
 
   /// A shared parameter's gradient is the sum over both ends.
   void sumEnds(stage::WhereOp where) {
+    bool moves = stages.placeOfEnd(stage::Part::Embedding, 0) !=
+                 stages.placeOfEnd(stage::Part::Head, 0);
     for (auto store : where.getBody().front().getOps<StoreOp>())
-      if (parts.stateOf(store.getState()).getKind() == StateKind::Gradient)
-        sumEnds(store);
+      if (isOfGradient(store))
+        sumStored(store, moves, [&](Value value) -> Value {
+          return stage::SumEndsOp::create(builder, store.getLoc(),
+                                          value.getType(), value);
+        });
   }
 
-  /// It travels in the format in which gradients are reduced, as it has come
-  /// out of a reduction, before a cast to what is kept.
-  void sumEnds(StoreOp store) {
+  bool isOfGradient(StoreOp store) {
+    return parts.stateOf(store.getState()).getKind() == StateKind::Gradient;
+  }
+
+  /// Stores a gradient's sum over places. Where it `moves` it does in the
+  /// format in which gradients are reduced, as it has come out of a reduction,
+  /// before a cast to what is kept.
+  void sumStored(StoreOp store, bool moves, function_ref<Value(Value)> sum) {
     OpOperand *operand = &store.getValueMutable();
     if (auto behind = operand->get().getDefiningOp<CastOp>())
       operand = &behind.getInputMutable();
     Value value = operand->get();
     auto type = cast<RankedTensorType>(value.getType());
-    auto travels = type.clone(formatOfReductions(type.getElementType()));
+    auto travels =
+        moves ? type.clone(formatOfReductions(type.getElementType())) : type;
     builder.setInsertionPoint(operand->getOwner());
     if (travels != type)
       value = makeCast(value, travels,
                        "the plan reduces gradients in this format", "_wide");
-    value = stage::SumEndsOp::create(builder, store.getLoc(), travels, value);
+    value = sum(value);
     if (travels != type)
       value = makeCast(value, type, "the plan keeps gradients in this format",
                        "_kept");
@@ -170,16 +187,13 @@ private:
   }
 
   /// What the plan names for gradients that are added over ranks; `otherwise`
-  /// where it names none, or where both ends are at one place.
+  /// where it names none.
   Type formatOfReductions(Type otherwise) {
     auto named =
         step->getParentOfType<ModuleOp>()->getAttrOfType<DictionaryAttr>(
             kPrecisionName);
     auto type = named ? named.getAs<TypeAttr>("reduce") : TypeAttr();
-    return type && stages.placeOfEnd(stage::Part::Embedding, 0) !=
-                       stages.placeOfEnd(stage::Part::Head, 0)
-               ? type.getValue()
-               : otherwise;
+    return type ? type.getValue() : otherwise;
   }
 
   Value makeCast(Value value, Type type, StringRef why, StringRef suffix) {
@@ -189,6 +203,41 @@ private:
     return op.getResult();
   }
 
+  /// Where there are two copies, their sum is also that over both ends, if each
+  /// place with an end of one copy has the other end of the other.
+  LogicalResult checkEnds() {
+    if (!sharesEnds || stages.copies() == 1)
+      return success();
+    for (int64_t place = 0; place < stages.places(); ++place)
+      if (stages.has(stage::Part::Embedding, place) !=
+          stages.has(stage::Part::Head, place))
+        return run.emitOpError()
+               << "embedding and head share parameters, and place " << place
+               << " has one end of a copy of the model only; let each such "
+                  "place have both";
+    return success();
+  }
+
+  /// Each copy of the model has seen other micro-batches: the gradient is the
+  /// sum over both, in one order, so that copies stay equal bit by bit.
+  void sumCopies() {
+    if (stages.copies() == 1)
+      return;
+    SmallVector<StoreOp> stores;
+    step.walk([&](StoreOp store) {
+      if (isOfGradient(store))
+        stores.push_back(store);
+    });
+    for (StoreOp store : stores)
+      sumStored(store, /*moves=*/true, [&](Value value) {
+        Value sum =
+            allReduce(value, mirrorOf(stage::kStageAxis),
+                      "each copy of the model has a part of the gradient");
+        setNames(sum.getDefiningOp(), {getName(value).str()});
+        return sum;
+      });
+  }
+
   /// The loss is where the head is, and each place has the squares of its own
   /// gradients.
   void sumOverPlaces() {
@@ -196,24 +245,27 @@ private:
       return;
     for (Value result : run.getResults()) {
       builder.setInsertionPointAfter(run);
-      Value sum = allReduce(result, "the loss is at the end of the chain");
+      Value sum = allReduce(result, stage::kStageAxis,
+                            "the loss is at the end of the chain");
       result.replaceAllUsesExcept(sum, sum.getDefiningOp());
     }
     for (auto clip : body().getOps<ClipFactorOp>()) {
       builder.setInsertionPoint(clip);
-      clip.getSumMutable().assign(allReduce(
-          clip.getSum(), "the norm is over the gradients of all stages"));
+      clip.getSumMutable().assign(
+          allReduce(clip.getSum(), stage::kStageAxis,
+                    "the norm is over the gradients of all stages"));
+      clip.setCopies(stages.copies());
     }
   }
 
-  Value allReduce(Value value, StringRef why) {
+  Value allReduce(Value value, StringRef axis, StringRef why) {
     auto mesh =
         step->getParentOfType<ModuleOp>()->getAttrOfType<dist::MeshAttr>(
             dist::kMeshName);
     Location location = NameLoc::get(builder.getStringAttr(why), run.getLoc());
-    return dist::AllReduceOp::create(
-        builder, location, value.getType(), value, dist::Reduction::Sum, mesh,
-        builder.getStrArrayAttr({stage::kStageAxis}));
+    return dist::AllReduceOp::create(builder, location, value.getType(), value,
+                                     dist::Reduction::Sum, mesh,
+                                     builder.getStrArrayAttr({axis}));
   }
 
   func::FuncOp step;
@@ -222,6 +274,7 @@ private:
   const stage::StateParts &parts;
   OpBuilder builder;
   DenseSet<Operation *> grouped;
+  bool sharesEnds = false;
 };
 
 } // namespace

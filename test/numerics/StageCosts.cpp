@@ -194,6 +194,25 @@ TEST(CostOfStages, EqualsProgramsThatGatherAhead) {
     }
 }
 
+/// Backward in one part, as else the peak is not known.
+const std::string kTwoCopies =
+    R"(, "stages": {"layers": [["0", "1..2"], ["1..2", "0"]], "schedule": {"table": [
+         "@0,1' F0 F1 F2/1 F3/1 D2/1 D3/1 D0 D1 O", "@1,0' F2/1 F3/1 F0 F1 D0 D1 D2/1 D3/1 O"]}})";
+
+// Each copy runs half of the micro-batches; gradients are summed over both.
+TEST(CostOfStages, EqualsProgramsOfTwoCopies) {
+  for (bool isTied : {false, true}) {
+    checkPlaces(modelOf(3, isTied), {2, 1, 2, 1, 4}, kTwoCopies + kCut);
+    for (const char *zero : {R"("stage": 0)", R"("stage": 1)",
+                             R"("stage": 2, "reduce": "every_micro_batch")",
+                             R"("stage": 3, "gather": "every_pass")"})
+      for (const char *overlap :
+           {"", R"(, "overlap": {"memory_bytes": 100000})"})
+        checkPlaces(modelOf(3, isTied), {2, 2, 1, 1, 4},
+                    kTwoCopies + R"(, "zero": {)" + zero + "}" + overlap);
+  }
+}
+
 TEST(CostOfStages, EqualsProgramsWithDropout) {
   checkPlaces(modelOf(3, false, 0.1), {2, 2, 2, 1, 4},
               stagesOf(kUneven, "one_f_one_b"));

@@ -100,7 +100,7 @@ def stages(schedule, *layers, head=None, **more):
 
 
 # Shared tables at two places and at one, ends and places without layers, fewer micro-batches than
-# places, several chunks, backward in two parts, rows of a user, states in runs, dropout.
+# places, several chunks, backward in two parts, rows of a user, states in runs, dropout, two copies of the model.
 STAGE_PLANS = [
     ("qwen2", 2, 1, 4, stages("one_f_one_b", "0", "1")), ("gpt2", 1, 2, 1, stages("gpipe", "0..1", "")),
     ("gpt2", 4, 1, 4, stages("one_f_one_b", "0..1", "", **{**EVERY, "sequence_parallel": False})),
@@ -113,7 +113,11 @@ STAGE_PLANS = [
     ("qwen2", 2, 2, 4, stages("interleaved_1f1b", ["0", ""], ["", "1"], **SP, **BF16[2])),
     ("qwen3", 1, 1, 2, stages("one_f_one_b", "0", "1", **BF16[3])),
     ("gpt2-dropout", 2, 1, 4, stages("v_half", ["0", ""], ["1", ""], head=[0, 1])),
-    ("llama-ragged-dropout", 1, 2, 4, stages("zb_h2", "0", "1", **SP))]
+    ("llama-ragged-dropout", 1, 2, 4, stages("zb_h2", "0", "1", **SP)),
+    ("llama-ragged", 2, 2, 4, stages("dualpipe", ["0", "1"], ["1", "0"], head=[1, 0], **GATHERED, zero={"stage": 1})),
+    ("gpt2", 1, 1, 8, stages("dualpipe", ["0", ""], ["", "1"], ["1", ""], ["", "0"], head=[3, 0])),
+    ("qwen2", 2, 1, 2, stages({"table": ["@0,1' F0 F1/1 D0 D1/1 O", "@1,0' F0 F1/1 B0 D1/1 W0 O"]},
+                              ["0..1", ""], ["", "0..1"], head=[1, 0], zero={"stage": 3, "gather": "every_pass"}))]
 
 
 def describe(tensor):
@@ -231,6 +235,7 @@ def main():
     chosen += [(case, True) for case in cut[-arguments.mpi // 2:]]
     chosen += [(case, False) for case in drawn_cases(arguments.heddle, arguments.drawn, arguments.seed)]
     chosen += [(DROPOUT_PLANS[0], True), (STAGE_PLANS[0], True), (STAGE_PLANS[3], True)]
+    chosen += [(case, True) for case in STAGE_PLANS[-3::2]]
     failures = 0
     for case, mpi in chosen:
         model, dp, tp, micro_batches, tensor = case

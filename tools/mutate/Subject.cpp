@@ -31,8 +31,9 @@ struct Description {
 // whole and cut over tp; storage cut over all of dp and over part of it,
 // gathered ahead by one layer and by two, gradients reduced in buckets while
 // backward runs; dropout; stages with one chunk and two, in a chain and forth
-// and back, of different numbers of layers, with a table that both ends share;
-// bf16 with a master, reduced in fp32 and in bf16, with stages too.
+// and back, in two copies of the model, of different numbers of layers, with a
+// table that both ends share; bf16 with a master, reduced in fp32 and in bf16,
+// with stages too.
 constexpr const char *kThreeLayers = R"({"model_type": "llama",
       "hidden_size": 12, "intermediate_size": 20, "num_hidden_layers": 3,
       "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 4,
@@ -165,6 +166,21 @@ constexpr Description kSubjects[] = {
       "overlap": {"memory_bytes": 1048576},
       "stages": {"layers": [["0..2"], ["3"]], "embedding": [0, 0],
       "head": [1, 0], "schedule": {"kind": "zb_h1"}})",
+     {},
+     2},
+    {"qwen2 stages pp 2 dp 2, two copies, zero 1, overlap",
+     2,
+     1,
+     4,
+     R"({"model_type": "qwen2",
+      "hidden_size": 14, "intermediate_size": 21, "num_hidden_layers": 3,
+      "num_attention_heads": 7, "num_key_value_heads": 1, "vocab_size": 41,
+      "hidden_act": "silu", "max_position_embeddings": 64,
+      "rms_norm_eps": 1e-6, "tie_word_embeddings": true})",
+     R"(, "zero": {"stage": 1}, "buckets": {"gradient_bytes": 1024},
+      "overlap": {"memory_bytes": 1048576}, "stages": {"layers":
+      [["0..1", "2"], ["2", "0..1"]], "embedding": [0, 0], "head": [1, 0],
+      "schedule": {"kind": "dualpipe"}})",
      {},
      2},
     {"llama bf16 zero 1 dp 2 tp 2, sequences cut, reduced in fp32", 2, 2, 2,

@@ -58,6 +58,12 @@ struct RankStages {
   bool areCut = false;    ///< whether slots of a schedule run
   std::int64_t place = 0; ///< over pp
   bool hasEmbedding = true, hasHead = true;
+  /// Of the model: each runs an equal part of the micro-batches, and two ranks
+  /// of pp, equally far from its ends, sum the gradients of both.
+  std::int64_t copies = 1;
+  /// Whether overlap reduces gradients beside slots: of copies only where those
+  /// two ranks run theirs in one order.
+  bool reducesInSlots = true;
   /// Chunks on one side of which the chain goes on, and of these those where it
   /// does at another place.
   struct Side {
@@ -92,17 +98,17 @@ struct RankFormats {
 /// One rank's share. Sizes are what is computed with: true sizes rounded up to
 /// what the plan pads them to, divided by the axes that split them.
 struct RankSizes {
-  std::int64_t layers = 0; ///< that the rank's place over pp holds
-  std::int64_t microBatches = 0;
-  std::int64_t b = 0;       ///< sequences of one micro-batch
-  std::int64_t s = 0;       ///< tokens of a sequence
-  std::int64_t d = 0;       ///< hidden
-  std::int64_t g = 0;       ///< KV heads
-  std::int64_t r = 0;       ///< query heads per KV head
-  std::int64_t k = 0;       ///< head size
-  std::int64_t f = 0;       ///< ffn
-  std::int64_t kvHeads = 0; ///< of the whole model, without padding
-  std::int64_t length = 0;  ///< tokens of a sequence, without padding
+  std::int64_t layers = 0;       ///< that the rank's place over pp holds
+  std::int64_t microBatches = 0; ///< of a step
+  std::int64_t b = 0;            ///< sequences of one micro-batch
+  std::int64_t s = 0;            ///< tokens of a sequence
+  std::int64_t d = 0;            ///< hidden
+  std::int64_t g = 0;            ///< KV heads
+  std::int64_t r = 0;            ///< query heads per KV head
+  std::int64_t k = 0;            ///< head size
+  std::int64_t f = 0;            ///< ffn
+  std::int64_t kvHeads = 0;      ///< of the whole model, without padding
+  std::int64_t length = 0;       ///< tokens of a sequence, without padding
   std::int64_t embeddingRows = 0, headRows = 0; ///< of the vocabulary
 
   AxisList data;      ///< axes that deal sequences out
@@ -128,6 +134,10 @@ struct RankSizes {
   std::vector<std::pair<std::string, std::int64_t>> mesh;
 
   std::int64_t tokens() const { return b * s; } ///< of one micro-batch
+  /// Those that run through one copy of the model.
+  std::int64_t microBatchesOfCopy() const {
+    return microBatches / stages.copies;
+  }
   /// Of these, what a rank has between blocks.
   std::int64_t edgeTokens() const { return tokens() / ranks(sequence); }
   /// Whether the gradient of values is left as parts of a sum along `copies`:
@@ -163,8 +173,7 @@ struct RankSizes {
 /// value is whole along the other factors. Where all of these parts are split
 /// over tp, sequences may be cut over tp between blocks, and n1, n2 be saved
 /// gathered. An error names the first parameter or rule of another form. With
-/// stages: of the ranks at \p place over pp; schedules with two copies of the
-/// model are refused.
+/// stages: of the ranks at \p place over pp.
 Result<RankSizes> rankSizes(const ModelConfig &model,
                             const TrainSettings &train, const Plan &plan,
                             std::int64_t place = 0);

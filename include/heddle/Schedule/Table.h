@@ -123,6 +123,10 @@ public:
                 [static_cast<std::size_t>(stage.stage)];
   }
   bool isCyclic() const;
+  /// Whether there are two paths, each stage of one as far from the last rank
+  /// as that of the other is from the first: two ranks equally far from both
+  /// ends then hold the same layers.
+  bool isMirrored() const;
   bool operator==(const Placement &) const = default;
 
 private:
@@ -155,6 +159,11 @@ struct ScheduleTable {
                    std::int64_t microBatch) const {
     return placement.at(rank, chunk).path == pathOf(microBatch);
   }
+  /// Whether the placement is mirrored and so are rows: two ranks equally far
+  /// from both ends run the same kinds of slots of the same stages in one
+  /// order, one of the k-th micro-batch of a path where the other runs that of
+  /// the k-th of the other path.
+  bool isMirrored() const;
   bool operator==(const ScheduleTable &) const = default;
 };
 

@@ -62,6 +62,18 @@ stage.table @schedule micro_batches 2 layers [["0", "1..2"], ["1", "0"]] rows ["
 
 // -----
 
+// table C4: copies of a stage are equally far from the two ends
+// expected-error @below {{has 2 chains; expected two, whose stages are equally far from the two ends}}
+stage.table @schedule micro_batches 2 layers [["0", "0"], ["1", "1"]] rows ["@0,0' F0 F1/1 D0 D1/1 O", "@1,1' F0 F1/1 D0 D1/1 O"]
+
+// -----
+
+// table C4: copies of a stage hold the same layers
+// expected-error @below {{has layers 0 in stage 0 of one chain and 0..1 in that of the other}}
+stage.table @schedule micro_batches 2 layers [["0", "2"], ["1..2", "0..1"]] rows ["@0,1' F0 F1/1 D0 D1/1 O", "@1,0' F0 F1/1 D0 D1/1 O"]
+
+// -----
+
 // table C3: a slot is missing
 // expected-error @below {{rank 1: the input gradient (B or D) of micro-batch 0 on chunk 0 is missing}}
 stage.table @schedule micro_batches 1 layers [["0"], ["1"]] rows ["F0 D0 O", "F0 O"]

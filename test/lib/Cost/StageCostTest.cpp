@@ -202,14 +202,37 @@ TEST(StageTraffic, StagesOfOneRankPassNothingBetweenRanks) {
   EXPECT_EQ(sends("zb_v", back, headAtFirst, "gradient"), (List{4, 4}));
 }
 
-TEST(StageSizes, TwoCopiesOfTheModelAreRefused) {
+// Each of two copies runs half of the micro-batches: as much work as one copy,
+// twice the states, and a place has both ends.
+TEST(StageSizes, TwoCopiesOfTheModel) {
   ModelConfig model = threeLayers();
   model.layers = 2;
-  Plan plan = planOf(model, PlanSizes{2, 1, 1, 1, 4},
-                     stagesOf(R"([["0", "1"], ["1", "0"]])", "dualpipe"));
-  Result<RankSizes> sizes = rankSizes(model, settings(4, 4), plan);
-  ASSERT_FALSE(sizes);
-  EXPECT_THAT(sizes.message(), HasSubstr("\"dualpipe\" with 2"));
+  const TrainSettings train = settings(4, 4);
+  const auto sizesOf = [&](const std::string &stages) {
+    return must(placeSizes(model, train,
+                           planOf(model, PlanSizes{2, 1, 1, 1, 4}, stages)));
+  };
+  const std::vector<RankSizes> one = sizesOf(stagesOf(R"([["0"], ["1"]])",
+                                                      "one_f_one_b")),
+                               two = sizesOf(stagesOf(
+                                   R"([["0", "1"], ["1", "0"]])", "dualpipe"));
+  double ofOne = 0;
+  for (const RankSizes &sizes : one)
+    ofOne += stepFlops(model, sizes).total();
+  for (const RankSizes &sizes : two) {
+    EXPECT_DOUBLE_EQ(2 * stepFlops(model, sizes).total(), ofOne);
+    EXPECT_EQ(liveMemory(model, train, sizes).parameters,
+              liveMemory(model, train, one[0]).parameters +
+                  liveMemory(model, train, one[1]).parameters);
+    // Of 4 micro-batches 2 go each way.
+    const std::map<AxisList, AxisTraffic> traffic =
+        trafficByAxes(stepCollectives(sizes));
+    std::int64_t elements = 0;
+    for (const RankParameter &parameter : sizes.parameters)
+      elements += parameter.family.layers * parameter.elements();
+    EXPECT_DOUBLE_EQ(traffic.at({"pp.mirror"}).bytes,
+                     allReduceBytes(4.0 * static_cast<double>(elements), 2));
+  }
 }
 
 StageBubbles bubblesOf(const char *schedule, std::int64_t ranks,

@@ -45,7 +45,8 @@ std::string mesh(std::int64_t pp, std::int64_t dp, std::int64_t cp,
 TEST(PlanText, ExamplesAreCanonical) {
   for (const char *name :
        {"llama-10m-dp2-tp4.json", "llama-10m-pp2-dp2-tp2.json",
-        "llama-3.1-405b-16384.json", "llama-3.1-405b-tp8-dp1024.json"}) {
+        "llama-10m-dualpipe-pp4-tp2.json", "llama-3.1-405b-16384.json",
+        "llama-3.1-405b-tp8-dp1024.json"}) {
     Result<Plan> plan = readPlan(std::filesystem::path(examplePath(name)));
     ASSERT_TRUE(plan) << plan.message();
     Result<std::string> text = readFile(examplePath(name));
@@ -400,11 +401,12 @@ TEST(PlanCheck, LayersAreCoveredOnceByEachCopy) {
   EXPECT_THAT(withLayers(R"([["0..3", "3..5"]])"),
               HasSubstr("layer 3 is in \"3..5\" and in another range"));
   EXPECT_EQ(withLayers(R"([["0..2", "3..5"]])"), "");
-  const std::string two =
-      R"("schedule": {"kind": "dualpipe"}, "embedding": [0, 0], "head": [1, 0], "layers": )";
-  EXPECT_EQ(withStages(2, two + R"([["0..2", "3..5"], ["3..5", "0..2"]])"), "");
-  EXPECT_THAT(withStages(2, two + R"([["0..2", "3..5"], ["3..5", "0..1"]])"),
-              HasSubstr("layer 2 is in one range, expected two"));
+  for (std::string two : {R"("dualpipe")", R"({"table": ["@0'", "O"]})"}) {
+    two = R"("head": [1, 0], "schedule": )" + two + R"(, "layers": [["0..2",)";
+    EXPECT_EQ(withStages(2, two + R"("3..5"], ["3..5", "0..2"]])"), "");
+    EXPECT_THAT(withStages(2, two + R"("3..5"], ["3..5", "0..1"]])"),
+                HasSubstr("layer 2 is in one range, expected two"));
+  }
 }
 
 TEST(PlanCheck, UnsupportedFeaturesAreNamedWhereActive) {

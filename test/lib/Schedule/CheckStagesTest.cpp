@@ -103,11 +103,24 @@ TEST(CheckStages, EndsHaveEmbeddingAndHead) {
             "stage of the schedule");
 }
 
-TEST(CheckStages, WhatIsNotExecutedYetIsNamed) {
-  EXPECT_THAT(checked(planOf(PlanScheduleKind::DualPipe, {{1, 1}, {1, 1}},
-                             {{0, 0}, {1, 0}}, 4)),
-              HasSubstr("a second copy of the model (2 paths) is not supported "
-                        "yet; choose dualpipe_v"));
+TEST(CheckStages, TwoCopiesAreMirrored) {
+  Plan plan =
+      planOf(PlanScheduleKind::DualPipe, {{2, 0}, {1, 0}}, {{0, 0}, {1, 0}}, 4);
+  EXPECT_EQ(checked(plan),
+            "error: plan: stages.layers: [0, 0] and [1, 1] are stage 0 of both "
+            "copies; found layers \"0..1\" and \"\", expected the same");
+  plan.stages.layers = {{{0, 1}, {2, 2}}, {{2, 2}, {0, 1}}};
+  EXPECT_EQ(checked(plan), "");
+  plan.stages.schedule = PlanScheduleKind::Table;
+  plan.microBatches = 2;
+  plan.stages.table = {"@0,1' F0 F1/1 D0 D1/1 O", "@1,0' F0 F1/1 D0 D1/1 O"};
+  EXPECT_THAT(checked(plan), HasSubstr("warning: schedule table"));
+  plan.stages.table = {"@0,0' F0 F1/1 D0 D1/1 O", "@1,1' F0 F1/1 D0 D1/1 O"};
+  EXPECT_EQ(checked(plan),
+            "error: plan: stages.schedule: found 2 copies of the model on 2 "
+            "ranks of pp; expected two on an even number of ranks, each stage "
+            "of the second as far from the last rank as that of the first is "
+            "from rank 0");
 }
 
 TEST(CheckStages, UnequalStagesAndIdleRanksAreWarnedOf) {

@@ -113,5 +113,24 @@ TEST(Generate, PlanAsksForATable) {
               HasSubstr("1 chunks on one rank and 2 on another"));
 }
 
+// So copies of a parameter can be summed beside slots. Rows of a user need not
+// be mirrored: other kinds, chunks, micro-batches or numbers of slots.
+TEST(Generate, RowsOfDualPipeAreMirrored) {
+  for (std::int64_t p : {2, 4, 6})
+    for (std::int64_t m : {2 * p, 2 * p + 2, 4 * p})
+      EXPECT_TRUE(generated(PlanScheduleKind::DualPipe, p, 2, m).isMirrored());
+  EXPECT_FALSE(generated(PlanScheduleKind::DualPipeV, 2, 2, 4).isMirrored());
+  const auto isMirrored = [](const char *other) {
+    return tableOf({"@0,1' F0 F1 F2/1 F3/1 D0 D1 D2/1 D3/1 O",
+                    std::string("@1,0' ") + other + " O"},
+                   2, 4)
+        .isMirrored();
+  };
+  EXPECT_TRUE(isMirrored("F2/1 F3/1 F0 F1 D2/1 D3/1 D0 D1"));
+  EXPECT_FALSE(isMirrored("F0 F1 F2/1 F3/1 D2/1 D3/1 D0 D1"));
+  EXPECT_FALSE(isMirrored("F3/1 F2/1 F0 F1 D2/1 D3/1 D0 D1"));
+  EXPECT_FALSE(isMirrored("F2/1 F3/1 F0 F1 B2/1 W2/1 D3/1 D0 D1"));
+}
+
 } // namespace
 } // namespace heddle

@@ -103,6 +103,9 @@ TEST(Placement, SaysWhereStagesAre) {
   EXPECT_EQ(ways.numPaths(), 2);
   EXPECT_EQ(ways.stages(), 4);
   EXPECT_EQ(ways.placeOf({1, 0}), (PlanPlace{3, 1}));
+  EXPECT_TRUE(ways.isMirrored());
+  EXPECT_FALSE(Placement::twoWays(3)->isMirrored());
+  EXPECT_FALSE(forth.isMirrored());
   EXPECT_FALSE(Placement::cyclic(std::int64_t{1} << 40, 1));
   EXPECT_FALSE(Placement::cyclic(1 << 16, 256));
   EXPECT_FALSE(Placement::twoWays(0));

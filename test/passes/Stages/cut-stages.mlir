@@ -21,6 +21,14 @@
 // RUN: sed 's|transformer.store %ts to @table.gradient : !t|%tw = transformer.cast %ts : !t -> tensor<16x8xbf16> %tk = transformer.cast %tw : tensor<16x8xbf16> -> !t transformer.store %tk to @table.gradient : !t|' %t.reduce | heddle-opt --stages-cut | FileCheck %s --check-prefix=FORMAT
 // RUN: sed 's/"pp" = 2/"pp" = 1/; s/"tp" = 2/"tp" = 1/; s/\[\["0..1"\], \["2"\]\]/[["0..2"]]/; s/"F0 F1 D0 D1 O", //' %t.reduce | heddle-opt --stages-cut | FileCheck %s --check-prefix=ONE
 //
+// Two copies of the model: gradients are summed over both, and count once. A place has both ends, so that is the sum over
+// them too; what the embedding would gather for the head is of another micro-batch.
+// RUN: sed 's/\[\["0..1"\], \["2"\]\]/[["0..1", "2"], ["2", "0..1"]]/; s|"F0 F1 D0 D1 O", "F0 D0 F1 D1 O"|"@0,1'"'"' F0 F1/1 D0 D1/1 O", "@1,0'"'"' F0 F1/1 D0 D1/1 O"|' %s > %t.copies
+// RUN: heddle-opt %t.copies --stages-cut | FileCheck %s --check-prefix=COPIES
+//
+// Copies whose ends are at four places: a shared table would need a sum over all of them.
+// RUN: sed 's/"pp" = 2/"pp" = 4/; s/\[\["0..1"\], \["2"\]\]/[["0..2", ""], ["", ""], ["", ""], ["", "0..2"]]/; s|rows \[.*\]|rows ["@0,2'"'"' S", "@1,3'"'"' S", "@3,1'"'"' S", "@2,0'"'"' S"]|; s|S"|F0 F1/1 D0 D1/1 O"|g' %s | not heddle-opt --stages-cut 2>&1 | FileCheck %s --check-prefix=APART
+//
 // Without a table nothing happens.
 // RUN: sed '/stage.table/d' %s | heddle-opt > %t.none
 // RUN: heddle-opt %t.none --stages-cut | diff %t.none -
@@ -175,6 +183,25 @@
 // REST:        transformer.loop "layer" 2 up_to %{{.*}} : () -> () {
 // REST:          transformer.store {{.*}} to @"l.{}.w" at %layer
 // REST:        return %[[ALL_LOSS]], %[[CLIP]]#0
+
+// COPIES:      transformer.state @"l.{}.w" parameter layers 3 :
+// COPIES:      stage.run
+// COPIES-NOT:  stage.sum_ends
+// COPIES:        stage.where ends {
+// COPIES-NEXT:     %[[OWN:.*]] = transformer.load @table.gradient_sum
+// COPIES-NEXT:     %[[BOTH:.*]] = dist.all_reduce %[[OWN]] sum on #mesh over ["pp.mirror"]
+// COPIES-NEXT:     transformer.store %[[BOTH]] to @table.gradient
+// COPIES:        stage.where head {
+// COPIES-NEXT:     transformer.load @norm.gradient_sum
+// COPIES-NEXT:     dist.all_reduce {{.*}} over ["pp.mirror"]
+// COPIES-NEXT:     transformer.store {{.*}} to @norm.gradient
+// COPIES:        %[[OF_LAYER:.*]] = transformer.load @"l.{}.w.gradient_sum"
+// COPIES-NEXT:   %[[OF_BOTH:.*]] = dist.all_reduce %[[OF_LAYER]] sum on #mesh over ["pp.mirror"]
+// COPIES-NEXT:   transformer.store %[[OF_BOTH]] to @"l.{}.w.gradient"
+// COPIES:        %[[NORM:.*]] = dist.all_reduce {{.*}} over ["pp"]
+// COPIES-NEXT:   transformer.clip_factor %[[NORM]] max_norm 1.000000e+00 copies 2
+
+// APART: embedding and head share parameters, and place 0 has one end of a copy of the model only; let each such place have both
 
 // ONE:         transformer.state @"l.{}.w" parameter layers 3 :
 // ONE:         func.func @step(
