@@ -14,8 +14,10 @@ namespace heddle {
 
 namespace {
 
-/// A chunk without layers may take no time; its slots still have an order.
-ScheduleTimes withoutZero(ScheduleTimes times) {
+/// Joined slots as programs run them. A chunk without layers may take no time;
+/// its slots still have an order.
+ScheduleTimes timesOfEvents(ScheduleTimes times) {
+  times.joinedInTurn = true;
   constexpr double least = 1e-12;
   for (std::vector<ChunkTimes> &rank : times.chunks)
     for (ChunkTimes &chunk : rank)
@@ -28,7 +30,7 @@ class EventsDeriver {
 public:
   EventsDeriver(const ScheduleTable &table, const ScheduleTimes &times)
       : table(table), index(table),
-        timing(simulateSchedule(table, withoutZero(times))),
+        timing(simulateSchedule(table, timesOfEvents(times))),
         next(table.rows.size(), 0) {}
 
   ScheduleEvents run();
@@ -113,8 +115,6 @@ void EventsDeriver::assignLandings(std::int64_t rank) {
   const auto take = [&](std::size_t slot) {
     landings[slot] = freeOf(slot).take();
   };
-  // The slots of a joined pair free together, after both have run.
-  std::vector<std::size_t> done;
   for (const ScheduleEvent &event : events.rows[row]) {
     const std::size_t slot = static_cast<std::size_t>(event.slot);
     if (event.kind == EventKind::Receive)
@@ -125,13 +125,8 @@ void EventsDeriver::assignLandings(std::int64_t rank) {
         index.consumerOf({rank, event.slot});
     if (consumer && consumer->rank == rank)
       take(static_cast<std::size_t>(consumer->index));
-    done.push_back(slot);
-    if (table.rows[row][slot].joined())
-      continue;
-    for (std::size_t ended : done)
-      if (landings[ended] >= 0)
-        freeOf(ended).give(landings[ended]);
-    done.clear();
+    if (landings[slot] >= 0)
+      freeOf(slot).give(landings[slot]);
   }
   for (const auto &[activations, gradients] : free)
     events.landingCounts[row].push_back(

@@ -120,8 +120,12 @@ ScheduleTiming PreparedSchedule::run(const ScheduleTimes &times,
     for (std::size_t i = first; i < first + length; ++i) {
       start = std::max(start, arrivals[rank][i]);
       together += takes[rank][i];
+      if (times.joinedInTurn) {
+        spans[i] = {start, start + takes[rank][i]};
+        start = spans[i].end;
+      }
     }
-    for (std::size_t i = first; i < first + length; ++i)
+    for (std::size_t i = first; i < first + length && !times.joinedInTurn; ++i)
       spans[i] = {start, start + together};
     for (std::size_t i = 0; i < length; ++i) {
       if (!step.isSent[i])
@@ -129,7 +133,7 @@ ScheduleTiming PreparedSchedule::run(const ScheduleTimes &times,
       const SlotPlace to = step.consumers[i];
       double &arrival = arrivals[static_cast<std::size_t>(to.rank)]
                                 [static_cast<std::size_t>(to.index)];
-      const double made = start + together;
+      const double made = spans[first + i].end;
       if (step.links[i] < 0) {
         arrival = made;
         continue;

@@ -87,14 +87,6 @@ Result<void> EventsChecker::checkCompute(std::int64_t rank, std::size_t i) {
     return refuse(rank, i, "runs slot {}, expected slot {} of the row",
                   event(rank, i).slot, slotsRun);
   ++slotsRun;
-  const std::vector<ScheduleEvent> &row =
-      events.rows[static_cast<std::size_t>(rank)];
-  if (index.slot({rank, event(rank, i).slot}).joined() &&
-      (i + 1 == row.size() || row[i + 1].kind != EventKind::Compute))
-    return refuse(rank, i,
-                  "{} is joined to the next slot, but something comes "
-                  "between them",
-                  textOf(rank, i));
   return {};
 }
 

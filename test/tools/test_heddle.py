@@ -139,6 +139,26 @@ class Explain(HeddleTest):
         self.assertGreater(answer["schedule"]["by_flops"]["bubble_where_a_step_ends_together"], bubble)
         self.refuse("explain", self.model, "--plan", self.plan, "--timeline", trace, words=["--timeline", "stages"])
 
+    def test_joined_slots_are_told_as_they_run(self):
+        """Times of joined slots are those of papers; programs run them in turn, with transfers between them."""
+        self.train = self.write("train.yaml", {**TRAIN, "global_batch": 8})
+        answers = {}
+        for schedule, held in (("dualpipe", [["0", "1"], ["1", "0"]]), ("one_f_one_b", [["0"], ["1"]])):
+            plan = self.write("stages.json", {
+                **PLAN, "mesh": [["pp", 2], ["dp", 1], ["cp", 1], ["tp", 1]], "micro_batches": 8,
+                "stages": {"layers": held, "embedding": [0, 0], "head": [1, 0], "schedule": schedule}})
+            files = ("explain", self.model, "--plan", plan, "--train", self.train)
+            answers[schedule] = json.loads(self.heddle(*files, "--json").stdout)["schedule"]
+            told = "joined slots (F1+D0)" in self.heddle(*files).stdout
+            self.assertEqual(told, schedule == "dualpipe")
+        self.assertIsNone(answers["one_f_one_b"]["equal_in_turn"])
+        two = answers["dualpipe"]
+        self.assertIn("F2+D5/1", two["rows"][0])
+        # What F2 sends goes while D5/1 runs; the papers' pairs end together.
+        self.assertIn("F2, s:F2>1 + r:F6/1<1, D5/1", ", ".join(two["events"][0]))
+        self.assertLessEqual(two["equal_in_turn"]["makespan_s"], two["equal"]["makespan_s"])
+        self.assertIsNotNone(two["by_flops_in_turn"])
+
     def test_states_in_shards_are_told_apart(self):
         zero = {"stage": 3, "shard_group": 4, "prefetch": 1, "reduce": "last", "gather": "every_pass"}
         mesh = [["pp", 1], ["dp", 8], ["cp", 1], ["tp", 1]]
@@ -294,11 +314,16 @@ class CompileAndRun(HeddleTest):
                              for schedule, layers in (("one_f_one_b", [["0..1"], ["2..4"]]),
                                                       ("one_f_one_b", [["0..1"], ["2"], ["3..4"], ["5"]]),
                                                       ("interleaved_1f1b", [["0..1", "3", "5"], ["2", "4", "6"]])))
+        copies, more = ({"stages": {"layers": layers, "embedding": [0, 0], "head": [len(layers) - 1, 0],
+                                    "schedule": "dualpipe"}, "overlap": {"memory_bytes": 10**6}}
+                        for layers in ([["0..1", "2"], ["2", "0..1"]],
+                                       [["0", "3..4"], ["1", "2"], ["2", "1"], ["3..4", "0"]]))
         for small, large in (((2, 2, 2, {}), (5, 4, 3, {})),
                              ((2, 2, 2, {"zero": {"stage": 1}}), (5, 4, 3, {"zero": {"stage": 1}})),
                              ((2, 2, 2, gathered), (5, 4, 3, gathered)),
                              # Four events for landings, or one; both directions reach the other of two places.
                              ((5, 2, 2, two, 2), (6, 2, 9, four, 4)),
+                             ((3, 2, 4, copies, 2), (5, 2, 10, more, 4)),
                              ((5, 2, 2, two, 2), (7, 2, 4, chunks, 2))):
             one, other = self.emitted(*small), self.emitted(*large)
             self.assertEqual(one[:2], other[:2])
@@ -390,6 +415,39 @@ class CompileAndRun(HeddleTest):
         self.heddle(*run, "--steps", 2, "--save", weights)
         self.assertEqual(sorted(read_tensors(weights)), sorted(holders))
         self.heddle(*run, "--steps", 1, "--weights", weights, "--check")
+
+    def test_two_copies_of_the_model_stay_equal(self):
+        """Micro-batches go in from both ends; after the first step Adam's moments and clipping differ if copies do."""
+        self.train = self.write("train.yaml", {**TRAIN, "optimizer": ADAMW, "global_batch": 8})
+        data, losses = self.folder / "data.txt", {}
+        data.write_text("".join(chr(i * i % 37) for i in range(999)))
+        layers = {"dualpipe": [["0", "1"], ["1", "0"]], "one_f_one_b": [["0"], ["1"]]}
+        for schedule, held in layers.items():
+            self.plan = self.write("plan.json", {
+                **PLAN, "mesh": [["pp", 2], ["dp", 2], ["cp", 1], ["tp", 1]], "micro_batches": 4, "zero": {"stage": 1},
+                "stages": {"layers": held, "embedding": [0, 0], "head": [1, 0], "schedule": schedule},
+                "overlap": {"memory_bytes": 10**6}})
+            self.out = self.folder / schedule
+            self.compile()
+            log = self.folder / "log.jsonl"
+            self.heddle("run", self.out, "--threads", "--data", data, "--replica-check", 1, "--steps", 3, "--log", log)
+            losses[schedule] = [json.loads(line) for line in log.read_text().splitlines()]
+            log.unlink()
+        for one, two in zip(*losses.values(), strict=True):
+            self.assertAlmostEqual(one["loss"], two["loss"], delta=2e-5)
+            self.assertAlmostEqual(one["gradient_norm"], two["gradient_norm"], delta=1e-4 * two["gradient_norm"])
+        holders, memory = {}, {}
+        for schedule in layers:
+            out = self.folder / schedule
+            holders[schedule] = {(tensor["name"], tensor["kind"]): [rank["rank"] for rank in tensor["ranks"]]
+                                 for tensor in json.loads((out / "layout.json").read_text())["tensors"]}
+            memory[schedule] = [place["by_class"]["parameters"]
+                                for place in json.loads((out / "memory.json").read_text())["classes"]]
+        self.assertEqual(holders["one_f_one_b"].keys(), holders["dualpipe"].keys())
+        for name, ranks in holders["dualpipe"].items():
+            self.assertEqual(ranks, [0, 1, 2, 3])
+            self.assertIn(holders["one_f_one_b"][name], ([0, 1], [2, 3]))
+        self.assertEqual(memory["dualpipe"], [sum(memory["one_f_one_b"])] * 2)
 
     def test_strict_makes_a_warning_the_answer_no(self):
         self.cluster = self.write("cluster.yaml", {**CLUSTER, "devices_per_node": 8})

@@ -24,6 +24,12 @@ static double rateOf(const Inputs &inputs, std::string &text) {
   return 1000 * kTera;
 }
 
+static bool hasJoined(const ScheduleTable &table) {
+  return std::ranges::any_of(table.rows, [](const std::vector<Slot> &row) {
+    return std::ranges::any_of(row, &Slot::joined);
+  });
+}
+
 Result<std::optional<ScheduleFacts>> tool::findSchedule(const Inputs &inputs) {
   const Plan &plan = *inputs.plan;
   if (plan.stages.schedule == PlanScheduleKind::None)
@@ -31,26 +37,35 @@ Result<std::optional<ScheduleFacts>> tool::findSchedule(const Inputs &inputs) {
   Result<ScheduleTable> table = scheduleOfPlan(plan);
   if (!table)
     return table.error();
-  ScheduleFacts facts{
-      *table, simulateSchedule(*table, ScheduleTimes::equal(table->placement)),
-      std::nullopt, "", mostInFlight(*table)};
+  ScheduleFacts facts{*table, {}, {}, {}, {}, {}, {}};
+  const auto simulate = [&](ScheduleTimes times, ScheduleTiming &interleaved,
+                            std::optional<ScheduleTiming> &inTurn) {
+    interleaved = simulateSchedule(*table, times);
+    times.joinedInTurn = true;
+    if (hasJoined(*table))
+      inTurn = simulateSchedule(*table, times);
+  };
+  simulate(ScheduleTimes::equal(table->placement), facts.equal,
+           facts.equalInTurn);
+  facts.inFlight = mostInFlight(*table);
   const double rate = rateOf(inputs, facts.rate);
   if (Result<std::vector<RankSizes>> places =
           placeSizes(inputs.model, *inputs.train, plan))
-    facts.byFlops =
-        simulateSchedule(*table, timesOfFlops(inputs.model, plan, *places,
-                                              table->placement, rate));
+    simulate(timesOfFlops(inputs.model, plan, *places, table->placement, rate),
+             facts.byFlops.emplace(), facts.byFlopsInTurn);
   return std::optional(std::move(facts));
 }
 
-static json timingJson(const ScheduleTiming &timing) {
-  const StageBubbles bubbles = bubblesOf(timing);
+static json timingJson(const std::optional<ScheduleTiming> &timing) {
+  if (!timing)
+    return {};
+  const StageBubbles bubbles = bubblesOf(*timing);
   json ranks = json::array();
-  for (const RankTiming &rank : timing.ranks)
+  for (const RankTiming &rank : timing->ranks)
     ranks.push_back({{"busy_s", rank.busy},
                      {"from_s", rank.span.start},
                      {"to_s", rank.span.end}});
-  return {{"makespan_s", timing.makespan},
+  return {{"makespan_s", timing->makespan},
           {"bubble_where_a_step_ends_together", bubbles.joined},
           {"bubble_where_steps_run_on", bubbles.running},
           {"places", ranks}};
@@ -82,13 +97,18 @@ json tool::scheduleJson(const ScheduleFacts &facts) {
   return {{"rows", writeRows(facts.table)},
           {"events", eventsJson(facts.table)},
           {"in_flight", facts.inFlight},
-          {"equal", timingJson(facts.equal)},
-          {"by_flops", facts.byFlops ? timingJson(*facts.byFlops) : json()},
+          {"equal", timingJson(std::optional(facts.equal))},
+          {"by_flops", timingJson(facts.byFlops)},
+          {"equal_in_turn", timingJson(facts.equalInTurn)},
+          {"by_flops_in_turn", timingJson(facts.byFlopsInTurn)},
           {"rate", facts.rate}};
 }
 
-static void printBubbles(const char *times, const ScheduleTiming &timing) {
-  const StageBubbles bubbles = bubblesOf(timing);
+static void printBubbles(const char *times,
+                         const std::optional<ScheduleTiming> &timing) {
+  if (!timing)
+    return;
+  const StageBubbles bubbles = bubblesOf(*timing);
   fmt::print("  {:34} {:>18.1f} % {:>18.1f} %\n", times, 100 * bubbles.joined,
              100 * bubbles.running);
 }
@@ -105,6 +125,13 @@ void tool::printSchedule(const ScheduleFacts &facts) {
   fmt::print("  {:34} {:>20} {:>20}\n", "times of slots", "together",
              "going on");
   printBubbles("equal", facts.equal);
-  if (facts.byFlops)
-    printBubbles("by FLOPs", *facts.byFlops);
+  printBubbles("by FLOPs", facts.byFlops);
+  printBubbles("equal, joined slots in turn", facts.equalInTurn);
+  printBubbles("by FLOPs, joined slots in turn", facts.byFlopsInTurn);
+  if (facts.equalInTurn)
+    fmt::print("  joined slots (F1+D0) are taken to run interleaved, so that "
+               "one computes while the other waits for its communication; the "
+               "compiled program runs them in turn: what the first sends and "
+               "what the second receives is on its way while the other one "
+               "computes, collectives within a stage are not hidden\n");
 }

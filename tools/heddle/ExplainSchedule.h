@@ -20,6 +20,9 @@ struct ScheduleFacts {
   /// Each as long as its FLOPs take at one rate; none where the cost formulas
   /// do not know the plan.
   std::optional<ScheduleTiming> byFlops;
+  /// Where slots are joined: both with these in turn, as programs run them,
+  /// instead of interleaved.
+  std::optional<ScheduleTiming> equalInTurn, byFlopsInTurn;
   std::string rate; ///< "989 TFLOP/s (bf16 peak of h100-sxm-80gb)"
   std::vector<std::int32_t> inFlight; ///< micro-batches x chunks, per place
 

@@ -56,14 +56,16 @@ struct ScheduleEvents {
 /// All ranks' rows follow one order of time, that of the slots' ends under
 /// `times`. So they are legal under rendezvous even where each event blocks the
 /// rank until its peer has come to it; with streams for transfers they wait for
-/// less. What two ranks send each other at one time is one batch.
+/// less. What two ranks send each other at one time is one batch. Joined slots
+/// run in turn here: what the first sends goes while the second runs, and what
+/// the second needs may come while the first does.
 ScheduleEvents deriveEvents(const ScheduleTable &table,
                             const ScheduleTimes &times);
 /// Under equal times.
 ScheduleEvents deriveEvents(const ScheduleTable &table);
 
 /// Whether events, from wherever they come, are those of the table and can run:
-/// all slots in the table's order, joined ones side by side, each transfer sent
+/// all slots in the table's order, each transfer sent
 /// and received once by the right ranks, after the slot that makes and before
 /// the one that needs it; per ordered pair of ranks, sends and receives in one
 /// order (each pair is a FIFO); the same batches on both sides; and under

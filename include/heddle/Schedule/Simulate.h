@@ -32,6 +32,10 @@ struct ScheduleTimes {
   std::vector<std::vector<ChunkEdges>> edges;  ///< the same; empty: none
   double transfer = 0;  ///< one activation or gradient between two ranks
   double optimizer = 0; ///< O
+  /// Whether the slots of a joined pair run one after the other, as emitted
+  /// programs do, each when what it needs is there. Else they run interleaved,
+  /// as papers have it: both begin together and end together.
+  bool joinedInTurn = false;
 
   /// The same on each rank and chunk.
   static ScheduleTimes equal(const Placement &placement, ChunkTimes times = {},

@@ -226,7 +226,7 @@ TEST(StageSizes, TwoCopiesOfTheModel) {
                   liveMemory(model, train, one[1]).parameters);
     // Of 4 micro-batches 2 go each way.
     const std::map<AxisList, AxisTraffic> traffic =
-        trafficByAxes(stepCollectives(sizes));
+        trafficByAxes(stepCollectives(sizes, Messages::Gradients));
     std::int64_t elements = 0;
     for (const RankParameter &parameter : sizes.parameters)
       elements += parameter.family.layers * parameter.elements();

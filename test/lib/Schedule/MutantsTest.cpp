@@ -416,13 +416,8 @@ bool keepsOrder(const ScheduleTable &table, const ScheduleEvents &events,
     };
     std::multiset<decltype(key({}))> mine, wanted;
     const std::vector<ScheduleEvent> &row = events.rows[rank];
-    for (std::size_t i = 0; i < row.size(); ++i) {
-      const ScheduleEvent &event = row[i];
+    for (const ScheduleEvent &event : row) {
       if (event.kind == EventKind::Compute && event.slot != run++)
-        return false;
-      if (event.kind == EventKind::Compute &&
-          table.rows[rank][static_cast<std::size_t>(event.slot)].joined() &&
-          (i + 1 == row.size() || row[i + 1].kind != EventKind::Compute))
         return false;
       if (event.kind == EventKind::Send && event.slot >= run)
         return false;

@@ -191,5 +191,20 @@ TEST(Bubble, OfDualPipeIsThePapers) {
     }
 }
 
+// Rank 1 gets F1 at 2, and has F0 done: together D0 and F1 take until 5, in
+// turn D0 is done at 4, which is when rank 0 goes on.
+TEST(Timing, JoinedSlotsRunTogetherOrInTurn) {
+  const ScheduleTable table = tableOf({"F0 F1 D0 D1 O", "F0 D0+F1 D1 O"}, 1, 2);
+  ScheduleTimes times = ScheduleTimes::equal(table.placement);
+  const auto slotsOf = [&] { return simulateSchedule(table, times).slots; };
+  EXPECT_EQ(slotsOf()[1][1].end, 5);
+  EXPECT_EQ(slotsOf()[1][2].start, 2);
+  EXPECT_EQ(slotsOf()[0][2].start, 5);
+  times.joinedInTurn = true;
+  EXPECT_EQ(slotsOf()[1][1].end, 4);
+  EXPECT_EQ(slotsOf()[1][2].start, 4);
+  EXPECT_EQ(slotsOf()[0][2].start, 4);
+}
+
 } // namespace
 } // namespace heddle
