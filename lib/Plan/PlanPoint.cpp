@@ -292,6 +292,8 @@ Result<void> PointReader::readOrder() {
 Result<void> PointReader::readStages() {
   if (plan.stages.schedule == PlanScheduleKind::Table)
     return differs("stages.schedule", "found a table of slots");
+  if (plan.stages.schedule == PlanScheduleKind::DualPipe)
+    return differs("stages.schedule", "found two copies of the model");
   point.schedule = plan.stages.schedule;
   const auto ranks = static_cast<std::size_t>(point.pp);
   if (plan.stages.layers.size() != ranks || plan.stages.layers[0].empty())
@@ -405,7 +407,7 @@ std::vector<std::string> notCompiledYet(const PlanPoint &point,
   if (point.recipe != "fp32" && point.recipe != "bf16")
     names.push_back(fmt::format("precision {}", point.recipe));
   if (point.schedule == PlanScheduleKind::DualPipe)
-    names.push_back("a second copy of the model (dualpipe)");
+    names.push_back("two copies of the model in numbers (dualpipe)");
   return names;
 }
 
