@@ -178,13 +178,7 @@ private:
 
   void add(mlir::ArrayAttr axes, mlir::Value whole, double times,
            double rounds) {
-    int64_t ranks = 1;
-    for (mlir::Attribute attribute : program.getMesh())
-      for (mlir::Attribute name : axes)
-        if (auto axis = mlir::cast<rt::AxisAttr>(attribute);
-            axis.getName() == mlir::cast<mlir::StringAttr>(name).getValue())
-          ranks *= axis.getSize();
-    addCollective(counted, axes, ranks,
+    addCollective(counted, axes, program.getGroupSize(axes),
                   mlir::cast<rt::BufType>(whole.getType()).getSpanBytes(),
                   times, rounds);
   }

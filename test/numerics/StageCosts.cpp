@@ -196,7 +196,7 @@ TEST(CostOfStages, EqualsProgramsThatGatherAhead) {
 
 /// Backward in one part, as else the peak is not known.
 const std::string kTwoCopies =
-    R"(, "stages": {"layers": [["0", "1..2"], ["1..2", "0"]], "schedule": {"table": [
+    R"(, "stages": {"layers": [["0", "1..2"], ["1..2", "0"]], "head": [1, 0], "schedule": {"table": [
          "@0,1' F0 F1 F2/1 F3/1 D2/1 D3/1 D0 D1 O", "@1,0' F2/1 F3/1 F0 F1 D0 D1 D2/1 D3/1 O"]}})";
 
 // Each copy runs half of the micro-batches; gradients are summed over both.
