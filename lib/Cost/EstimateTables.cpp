@@ -64,10 +64,23 @@ static PlanPoint standInOf(const PlanPoint &point) {
   return one;
 }
 
+/// Formats as numbers: keys are compared often.
+static std::int64_t formatNumber(const std::string &format) {
+  return format == "fp32"   ? 0
+         : format == "bf16" ? 1
+         : format == "fp16" ? 2
+         : format == "fp8"  ? 3
+                            : 4;
+}
+
 const PointShape &EstimateTables::shapeOf(const PlanPoint &point) {
-  const auto key = std::make_tuple(
-      point.tp, point.cp, point.ep, point.microBatch, point.sequenceParallel,
-      static_cast<int>(point.context), point.recipe);
+  const ShapeKey key = {point.tp,
+                        point.cp,
+                        point.ep,
+                        point.microBatch,
+                        point.sequenceParallel,
+                        static_cast<std::int64_t>(point.context),
+                        formatNumber(point.recipe)};
   auto found = shapes.find(key);
   if (found == shapes.end())
     found = shapes.emplace(key, makeShape(point)).first;
@@ -363,10 +376,15 @@ SegmentStates EstimateTables::makeSegments(const PlanPoint &point) {
 }
 
 const SegmentStates &EstimateTables::segmentsOf(const PlanPoint &point) {
-  const auto key = std::make_tuple(
-      point.tp, point.ep, point.zeroStage,
-      point.zeroStage == 0 ? 1 : point.shardGroup, point.reduce, point.recipe,
-      point.gradients, point.reduceFormat + std::to_string(point.bucketBytes));
+  const SegmentKey key = {point.tp,
+                          point.ep,
+                          point.zeroStage,
+                          point.zeroStage == 0 ? 1 : point.shardGroup,
+                          static_cast<std::int64_t>(point.reduce),
+                          formatNumber(point.recipe),
+                          formatNumber(point.gradients),
+                          formatNumber(point.reduceFormat),
+                          point.bucketBytes};
   auto found = segments.find(key);
   if (found == segments.end())
     found = segments.emplace(key, makeSegments(point)).first;

@@ -6,6 +6,7 @@
 #include "heddle/Cost/MemoryEstimate.h"
 #include "heddle/Cost/RankSizes.h"
 
+#include <array>
 #include <map>
 #include <tuple>
 
@@ -90,15 +91,11 @@ private:
   std::vector<bool> isSparse;             ///< of each layer
   std::vector<std::int64_t> sparseBefore; ///< of the first i layers
   std::vector<bool> isReadByBackward;     ///< of each family
-  std::map<std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t,
-                      bool, int, std::string>,
-           PointShape>
-      shapes;
+  using ShapeKey = std::array<std::int64_t, 7>;
+  using SegmentKey = std::array<std::int64_t, 9>;
+  std::map<ShapeKey, PointShape> shapes;
   std::map<std::pair<std::int64_t, std::int64_t>, Elements> elements;
-  std::map<std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t,
-                      PlanReduce, std::string, std::string, std::string>,
-           SegmentStates>
-      segments;
+  std::map<SegmentKey, SegmentStates> segments;
   std::map<std::tuple<int, std::int64_t, std::int64_t, std::int64_t>,
            Result<std::vector<RankStages>>>
       schedules;

@@ -101,16 +101,15 @@ std::vector<PlanDemand> ConflictFinder::smallestConflict() const {
 
 /// Each demand of the conflict given up alone.
 void ConflictFinder::relaxDemands(PlanConflict &conflict) const {
-  constexpr std::int64_t evaluations = 2000;
+  constexpr std::int64_t mostPlans = 5000;
   for (std::size_t i = 0; i < problem.demands.size(); ++i) {
     PlanProblem variant = problem;
     variant.demands.erase(variant.demands.begin() +
                           static_cast<std::ptrdiff_t>(i));
     if (!fits(variant))
       continue;
-    const PlanAnswer answer =
-        findPlans(variant, times, nullptr, memory,
-                  {.top = 1, .mostEvaluations = evaluations});
+    const PlanAnswer answer = findPlans(variant, times, nullptr, memory,
+                                        {.top = 1, .mostPlans = mostPlans});
     if (answer.fits())
       conflict.relaxations.push_back(
           {fmt::format("without {}: {}", problem.demands[i].text(),

@@ -36,6 +36,9 @@ static bool isOpen(const PlanPoint &point, PlanKey key,
     return point.zeroStage == 3;
   case PlanKey::Offload:
     return problem.cluster.hostLinkBytesPerSecond.has_value();
+  case PlanKey::Order:
+    return (point.pp > 1) + (point.dp > 1) + (point.cp > 1) + (point.tp > 1) >
+           1;
   case PlanKey::Precision:
     return problem.train.precision.size() > 1;
   default:
@@ -47,18 +50,18 @@ static bool isOpen(const PlanPoint &point, PlanKey key,
 static PlanAnswer without(const PlanProblem &problem, PlanKey key,
                           const std::string &value, const StepTimes &times,
                           const MemoryEstimator &memory,
-                          std::int64_t mostEvaluations) {
+                          std::int64_t mostPlans) {
   PlanProblem variant = problem;
   variant.demands.push_back({key, true, {value}});
   return findPlans(variant, times, nullptr, memory,
-                   {.top = 1, .mostEvaluations = mostEvaluations});
+                   {.top = 1, .mostPlans = mostPlans});
 }
 
 std::vector<PlanDecision> heddle::decisionsOf(const PlanProblem &problem,
                                               const CostedPlan &best,
                                               const StepTimes &times,
                                               const MemoryEstimator &memory,
-                                              std::int64_t mostEvaluations) {
+                                              std::int64_t mostPlans) {
   std::vector<PlanDecision> decisions;
   for (PlanKey key : decided) {
     if (!isOpen(best.point, key, problem))
@@ -67,7 +70,7 @@ std::vector<PlanDecision> heddle::decisionsOf(const PlanProblem &problem,
     decision.key = key;
     decision.choice = choiceOf(best.point, key);
     const PlanAnswer other =
-        without(problem, key, decision.choice, times, memory, mostEvaluations);
+        without(problem, key, decision.choice, times, memory, mostPlans);
     if (other.fits()) {
       const CostedPlan &second = other.best.front();
       decision.runnerUp = choiceOf(second.point, key);

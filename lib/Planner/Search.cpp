@@ -189,9 +189,7 @@ private:
   /// A plan that takes longer is none of the best.
   double threshold() const { return limit; }
   void add(CostedPlan plan);
-  bool isSpent() const {
-    return answer.counts.evaluations >= options.mostEvaluations;
-  }
+  bool isSpent() const { return answer.counts.bounded >= options.mostPlans; }
 
   const PlanSpace space;
   const Fitter fitter;
@@ -277,6 +275,10 @@ void Search::expandSchedule(const PlanPoint &schedule) {
     ++answer.counts.storages;
     if (bounds.of(storage) > threshold())
       continue;
+    if (isSpent()) {
+      lowestLeft = std::min(lowestLeft, bounds.ofAll());
+      return;
+    }
     std::vector<PlanPoint> fitted = fitter.fit(storage);
     for (const PlanPoint &point : fitted)
       if (bounds.with(point.recompute, point.recomputed) <= threshold() &&
@@ -295,7 +297,7 @@ PlanAnswer Search::run() {
   const double first = open.empty() ? 0 : open.top().bound;
   while (!open.empty() && open.top().bound <= threshold()) {
     if (isSpent()) {
-      lowestLeft = open.top().bound;
+      lowestLeft = std::min(lowestLeft, open.top().bound);
       break;
     }
     const Node node = open.top();

@@ -276,30 +276,43 @@ std::vector<PointRecompute> PlanSpace::recomputes() const {
   return kinds;
 }
 
+/// What is left without axes of one rank says whether two orders are one.
+static std::vector<PlanAxis> presentOf(const PlanPoint &mesh,
+                                       const std::array<PlanAxis, 4> &order) {
+  std::vector<PlanAxis> present;
+  for (PlanAxis axis : order)
+    if (mesh.size(axis) > 1)
+      present.push_back(axis);
+  return present;
+}
+
 std::vector<std::array<PlanAxis, 4>>
 PlanSpace::orders(const PlanPoint &mesh) const {
   using enum PlanAxis;
-  const bool any = isDemanded(problem, PlanKey::Order);
-  std::array<PlanAxis, 4> order = {Pp, Dp, Cp, Tp};
-  std::vector<std::array<PlanAxis, 4>> list;
-  std::set<std::vector<PlanAxis>> seen;
-  const std::array<PlanAxis, 4> searched[] = {
+  static constexpr std::array<PlanAxis, 4> searched[] = {
       {Pp, Dp, Cp, Tp}, {Dp, Pp, Cp, Tp}, {Pp, Cp, Dp, Tp}, {Pp, Dp, Tp, Cp}};
-  do {
-    const bool isSearched = std::find(std::begin(searched), std::end(searched),
-                                      order) != std::end(searched);
-    PlanPoint point = mesh;
+  std::vector<std::array<PlanAxis, 4>> all(std::begin(searched),
+                                           std::end(searched));
+  if (isDemanded(problem, PlanKey::Order)) {
+    std::array<PlanAxis, 4> order = searched[0];
+    for (all.clear();
+         all.empty() || std::next_permutation(order.begin(), order.end());)
+      all.push_back(order);
+  }
+  PlanPoint point = mesh;
+  auto isAllowed = [&](const std::array<PlanAxis, 4> &order) {
     point.order = order;
-    if ((!isSearched && !any) ||
-        !problem.allows(PlanKey::Order, choiceOf(point, PlanKey::Order)))
-      continue;
-    // What is left without axes of one rank says whether two are equal.
-    std::vector<PlanAxis> present;
-    for (PlanAxis axis : order)
-      if (mesh.size(axis) > 1)
-        present.push_back(axis);
-    if (seen.insert(present).second)
+    return problem.allows(PlanKey::Order, choiceOf(point, PlanKey::Order));
+  };
+  // Where one is forbidden, so are those that are the same.
+  std::set<std::vector<PlanAxis>> seen;
+  if (!isDemanded(problem, PlanKey::Order))
+    for (const auto &order : all)
+      if (!isAllowed(order))
+        seen.insert(presentOf(mesh, order));
+  std::vector<std::array<PlanAxis, 4>> list;
+  for (const auto &order : all)
+    if (isAllowed(order) && seen.insert(presentOf(mesh, order)).second)
       list.push_back(order);
-  } while (std::next_permutation(order.begin(), order.end()));
   return list;
 }

@@ -19,12 +19,12 @@ struct PlanDecision {
 };
 
 /// For each choice that could have been another: the search again without it,
-/// of at most \p mostEvaluations plans. A choice of one value is not told.
+/// of at most \p mostPlans plans. A choice of one value is not told.
 std::vector<PlanDecision> decisionsOf(const PlanProblem &problem,
                                       const CostedPlan &best,
                                       const StepTimes &times,
                                       const MemoryEstimator &memory,
-                                      std::int64_t mostEvaluations);
+                                      std::int64_t mostPlans);
 
 } // namespace heddle
 

@@ -26,9 +26,9 @@ struct CostedPlan {
 
 struct SearchOptions {
   int top = 5; ///< different plans
-  /// Plans simulated before the search stops and says how far
-  /// the best of them can be from the best there is.
-  std::int64_t mostEvaluations = std::numeric_limits<std::int64_t>::max();
+  /// Plans that fit and are bounded one by one before the search stops and says
+  /// how far the best of them can be from the best there is.
+  std::int64_t mostPlans = std::numeric_limits<std::int64_t>::max();
   /// Plans slower than the fastest by more than this are not on the front.
   double frontWithin = 1.25;
   /// Called now and then with how far bounds have come to the best plan, 0

@@ -122,7 +122,7 @@ TEST(Search, TellsDifferentPlansAndKeepsDemands) {
 TEST(Search, SaysHowFarItCanBeFromTheBest) {
   const Planned planned(smallProblem("512xh100"));
   const PlanAnswer all = planned.find({.top = 1}),
-                   some = planned.find({.top = 1, .mostEvaluations = 1});
+                   some = planned.find({.top = 1, .mostPlans = 1});
   ASSERT_TRUE(all.fits() && some.fits());
   EXPECT_TRUE(all.isExact());
   EXPECT_GE(some.best.front().seconds, all.best.front().seconds);
