@@ -15,6 +15,7 @@ import data
 import initial
 import masks
 import messages
+import planned
 import tensors
 import translate
 from case import find_config, matching
@@ -305,10 +306,10 @@ def diagnostic(case, assertion, plan):
 
 def param_count(case, assertion, plan):
     if assertion.get("scope", "model") != "model":
-        raise Missing(f"parameter count of {assertion['scope']}")
+        return planned.stage_parameters(case, assertion, plan)
     if "config" in assertion:
         path = find_config(assertion["config"], case.source)
-        translate.require_family(json.loads(path.read_text()))
+        translate.require_family(json.loads(path.read_text()), translate.PLANNED_FAMILIES)
         explanation = case.heddle.explain(path)
     else:
         explanation = case.explanation()
@@ -354,7 +355,8 @@ TABLE = {function.__name__: function for function in (
     masks.dropout_masks, loss_close, loss_value, grad_close, param_close, replicas_bitwise_equal, finite, scalar_close,
     scalar_equals, influence, no_hang, param_scaled, params_unchanged, same_result_under, equal_or_reject, reject_at_plan_time, diagnostic,
     param_count, param_shape, decay_groups, imports_equal, messages.stage_partition, messages.parameter_copies,
-    messages.p2p_sizes_match, messages.p2p_deadlock_free, initial.initial_params_bitwise_equal, initial.shards_differ)}
+    messages.p2p_sizes_match, messages.p2p_deadlock_free, planned.memory_bytes,
+    planned.memory_invariant, planned.memory_ratio, initial.initial_params_bitwise_equal, initial.shards_differ)}
 
 # Types of the case format that wait for a feature, by that feature's name.
 NOT_YET = {
@@ -370,7 +372,6 @@ NOT_YET = {
     "predicted_collectives_equal_traced": "predictions", "collective_ids_unique": "a program of an op graph",
     "collective_sequence_equal_on_all_ranks": "a program of an op graph",
     "constant_close": "a door to constants", "rope_table_close": "a door to constants",
-    "memory_bytes": "memory estimates", "memory_invariant": "memory estimates", "memory_ratio": "memory estimates",
     "memory_estimate_vs_measured": "memory estimates", "planner_finds_plan": "heddle plan",
     "planner_never_proposes": "heddle plan", "planner_plans_all_compile": "heddle plan",
     "plan_property": "heddle plan", "plan_export_roundtrip": "heddle plan", "no_silent_violation": "heddle plan",

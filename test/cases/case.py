@@ -80,13 +80,18 @@ class Case:
             raise outcome
         return value
 
-    def config(self):
+    def config(self, families=translate.FAMILIES):
         """config.json as a dictionary."""
         if "config_ref" in self.model:
             config = json.loads(find_config(self.model["config_ref"], self.source).read_text())
-            translate.require_family(config)
+            translate.require_family(config, families)
             return config
-        return translate.config_of(self.model)
+        return translate.config_of(self.model, families)
+
+    def planning_config_file(self):
+        """The same as a file, of families that are planned and not compiled too."""
+        return self.once("planning config", lambda: self.write(
+            "config.json", json.dumps(self.config(translate.PLANNED_FAMILIES), indent=1)))
 
     def config_file(self, changes=None):
         return self.once(["config", changes], lambda: self.write(

@@ -11,6 +11,7 @@ from outcome import Missing
 
 # Widened by whoever adds the feature.
 FAMILIES = {"llama", "mistral", "qwen2", "qwen3", "gpt2"}
+PLANNED_FAMILIES = {*FAMILIES, "mixtral", "qwen2_moe", "qwen3_moe", "deepseek_v3"}  # plan and explain take them
 AXES = {"dp", "tp", "pp"}
 PRECISIONS = {"fp32": "fp32", "bf16_fp32_master": "bf16"}
 MISSING_PLAN_VALUES = {
@@ -33,6 +34,7 @@ FIXED_BY_FAMILY = {
     "mistral": {"attention_bias": False, "mlp_bias": False},
     "qwen2": {"attention_bias": False, "mlp_bias": False, "qkv_bias": True},
     "qwen3": {"mlp_bias": False, "qk_norm": "per_head"},
+    "mixtral": {"attention_bias": False, "mlp_bias": False},
 }
 # Of these a falsy value means "has none", which is what a family has that does not fix them.
 EXTRA_KEYS = {
@@ -46,16 +48,16 @@ GPT2_NAMES = {
     "layer_norm_eps": "layer_norm_epsilon", **DROPOUT_KEYS}
 
 
-def require_family(config):
+def require_family(config, families=FAMILIES):
     family = config.get("model_type")
-    if family not in FAMILIES:
+    if family not in families:
         raise Missing(f"family {family}")
     return family
 
 
-def config_of(model):
+def config_of(model, families=FAMILIES):
     """The config.json of a case's model."""
-    family = require_family(model)
+    family = require_family(model, families)
     fixed = {**FIXED, **FIXED_BY_FAMILY.get(family, {})}
     config = {}
     for key, value in model.items():

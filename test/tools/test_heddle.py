@@ -226,6 +226,63 @@ class Explain(HeddleTest):
             "r:F0<0, F0, r:F1<0, D0, s:D0>0, F1, D1, r:F2<0 + s:D1>0, F2, D2, s:D2>0, O"])
 
 
+class Planning(HeddleTest):
+    DEVICE = {"memory_gib": 1, "memory_gbytes_per_s": 3350, "multiprocessors": 132,
+              "peak_tflops": {"fp32": 67, "bf16": 989}}
+
+    def setUp(self):
+        super().setUp()
+        self.cluster = self.clustered()
+
+    def clustered(self, **changes):
+        return self.write("planned.yaml", {**CLUSTER, "device": self.DEVICE, **changes})
+
+    def options(self, *more):
+        return "plan", self.model, "--cluster", self.cluster, "--train", self.train, *more
+
+    def test_the_best_plan_is_told_and_written(self):
+        answer = json.loads(self.heddle(*self.options("--json", "-o", self.folder / "best.json")).stdout)
+        best = answer["plans"][0]
+        self.assertTrue(answer["fits"] and answer["search"]["is_exact"])
+        self.assertEqual(best["plan"], json.loads((self.folder / "best.json").read_text()))
+        self.assertEqual(len(best["memory"]["peak_bytes"]), dict(best["plan"]["mesh"])["pp"])
+        self.assertLessEqual(max(best["memory"]["peak_bytes"]), best["memory"]["capacity_bytes"])
+        self.assertEqual(sum(best["memory"]["by_reason"].values()), max(best["memory"]["peak_bytes"]))
+        self.assertTrue(0 < best["mfu"] <= best["hfu"] < 1)
+        seconds = [plan["step_seconds"] for plan in answer["plans"]]
+        self.assertEqual(seconds, sorted(seconds))
+        for decision in answer["decisions"]:
+            self.assertEqual(decision["choice"], best["choices"][decision["key"]])
+        self.assertIn("no plan of the space is faster", self.heddle(*self.options()).stdout)
+
+    def test_demands_are_kept(self):
+        answer = json.loads(self.heddle(*self.options("--json", "--fix", "tp=2", "--fix", "zero!=0")).stdout)
+        for plan in answer["plans"]:
+            self.assertEqual(plan["choices"]["tp"], "2")
+            self.assertNotEqual(plan["choices"]["zero"], "0")
+
+    def test_what_does_not_fit_is_told_with_what_would(self):
+        self.cluster = self.clustered(device={**self.DEVICE, "memory_gib": 0.0001})
+        answer = self.heddle(*self.options("--json"), code=1)
+        self.assertFalse(json.loads(answer.stdout)["fits"])
+        self.assertIn("no plan fits: the leanest needs", answer.stderr)
+        self.assertIn("possible with devices with", answer.stderr)
+
+    def test_bad_input_is_refused(self):
+        bad_link = [{"level": "node", "gbytes_per_s": -1}]
+        for words, changes in ((["nodes", "0"], {"nodes": 0}), (["gbytes_per_s", "-1"], {"links": bad_link}),
+                               (["device", "h9000"], {"device": "h9000"}), (["peak_tflops"], {"device": "host"})):
+            with self.subTest(changes=changes):
+                self.cluster = self.clustered(**changes)
+                self.refuse(*self.options(), words=words)
+        self.cluster = self.clustered()
+        self.refuse(*self.options("--fix", "tp=0"), words=["--fix", "tp", "at least 1"])
+        self.refuse(*self.options("--fix", "pt=2"), words=["unknown choice", "pt"])
+        self.refuse(*self.options("--top", "0"), words=["--top"])
+        # No dp divides 4 sequences in the way that is asked for.
+        self.refuse(*self.options("--fix", "dp=3"), words=["no plan with dp=3 is there"], code=1)
+
+
 class Usage(HeddleTest):
     def test_bad_usage_is_refused_with_a_message(self):
         compile_all = ("compile", self.model, "--cluster", self.cluster, "--train", self.train, "-o", self.out)

@@ -31,6 +31,7 @@ struct Command {
 Command compileCommand();
 Command doctorCommand();
 Command explainCommand();
+Command planCommand();
 Command runCommand();
 Command verifyCommand();
 

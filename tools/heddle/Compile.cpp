@@ -83,8 +83,8 @@ static Result<Targets> readTargets() {
 static Result<Inputs> readAll(std::vector<std::string> &warnings, int &code) {
   code = kBadInput;
   if (planPath.empty())
-    return Error{"--plan is missing: this heddle has no planner yet; give the "
-                 "plan.json to compile"};
+    return Error{"--plan is missing; `heddle plan -o plan.json` (the planner) "
+                 "makes one"};
   Result<Inputs> inputs =
       readInputs({modelPath, clusterPath, trainPath, planPath});
   if (!inputs)

@@ -23,8 +23,9 @@ int main(int argc, char **argv) {
   std::string errors;
   llvm::raw_string_ostream errorStream(errors);
   if (argc < 2) {
-    fmt::print(stderr, "error: expected a command: explain, compile, run, "
-                       "verify or doctor; `heddle --help` lists them\n");
+    fmt::print(stderr,
+               "error: expected a command: plan, explain, compile, run, "
+               "verify or doctor; `heddle --help` lists them\n");
     return kBadInput;
   }
   if (!llvm::cl::ParseCommandLineOptions(
@@ -36,8 +37,8 @@ int main(int argc, char **argv) {
   for (const std::string &path : plugins)
     if (heddle::Result<void> loaded = loadPlugin(path); !loaded)
       return refuse(loaded.error());
-  for (Command command : {explainCommand(), compileCommand(), runCommand(),
-                          verifyCommand(), doctorCommand()})
+  for (Command command : {planCommand(), explainCommand(), compileCommand(),
+                          runCommand(), verifyCommand(), doctorCommand()})
     if (*command.options)
       return command.run();
   fmt::print(stderr, "error: expected a command before '{}'\n", argv[1]);
