@@ -266,7 +266,8 @@ void tool::printReport(const PlanReport &report) {
   if (answer.isExact())
     fmt::print("no plan of the space is faster, by this model\n");
   else
-    fmt::print("within {:.2g} % of the best possible, by this model\n",
+    fmt::print("stopped there, within {:.2g} % of the best possible by this "
+               "model (--limit 0 searches all)\n",
                100 * answer.gap());
   if (answer.front.size() > 1) {
     fmt::print("\nnot beaten in step time, head-room and a tenth less on the "
