@@ -7,22 +7,46 @@
 using namespace mlir;
 using namespace heddle::transformer;
 
+/// The operand, or the result before it, that a result of a call is in each of
+/// its callees, which end in `ends`; null where there is none.
+static Value sameValue(OpResult result, ValueRange operands,
+                       ArrayRef<Operation *> ends) {
+  unsigned index = result.getResultNumber();
+  auto isAlways = [&](auto holds) {
+    return llvm::all_of(ends, [&](Operation *end) {
+      return holds(end, end->getOperand(index));
+    });
+  };
+  if (auto argument = dyn_cast<BlockArgument>(ends[0]->getOperand(index)))
+    if (unsigned number = argument.getArgNumber();
+        isAlways([&](Operation *, Value value) {
+          auto other = dyn_cast<BlockArgument>(value);
+          return other && other.getArgNumber() == number;
+        }))
+      return operands[number];
+  for (unsigned before = 0; before < index; ++before)
+    if (isAlways([&](Operation *end, Value value) {
+          return end->getOperand(before) == value;
+        }))
+      return result.getOwner()->getResult(before);
+  return {};
+}
+
 void heddle::transformer::mergeResults(ModuleOp module,
                                        const SymbolTable &symbols) {
-  module.walk([&](func::CallOp call) {
-    auto callee = symbols.lookup<func::FuncOp>(call.getCallee());
-    Operation *end = callee.getBody().front().getTerminator();
-    for (auto [i, value] : llvm::enumerate(end->getOperands())) {
-      if (auto argument = dyn_cast<BlockArgument>(value)) {
-        call.getResult(i).replaceAllUsesWith(
-            call.getOperand(argument.getArgNumber()));
-        continue;
-      }
-      auto first = llvm::find(end->getOperands(), value);
-      unsigned same = first - end->getOperands().begin();
-      if (same != i)
-        call.getResult(i).replaceAllUsesWith(call.getResult(same));
-    }
+  module.walk([&](Operation *call) {
+    SmallVector<Operation *> ends;
+    for (StringRef name : calleesOf(call))
+      ends.push_back(
+          symbols.lookup<func::FuncOp>(name).getBody().front().getTerminator());
+    if (ends.empty())
+      return;
+    auto byLayer = dyn_cast<CallByLayerOp>(call);
+    ValueRange operands =
+        byLayer ? ValueRange(byLayer.getInputs()) : call->getOperands();
+    for (OpResult result : call->getResults())
+      if (Value same = sameValue(result, operands, ends))
+        result.replaceAllUsesWith(same);
   });
 }
 

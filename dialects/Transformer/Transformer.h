@@ -34,6 +34,9 @@ inline constexpr llvm::StringLiteral kStateName = "transformer.state";
 /// Attribute of a result of forward and an argument of backward: the name under
 /// which a value is saved, equal on both sides.
 inline constexpr llvm::StringLiteral kSavedName = "transformer.saved";
+/// The same of a value that the half of backward which makes gradients of
+/// inputs keeps for the half which makes those of weights.
+inline constexpr llvm::StringLiteral kKeptName = "transformer.kept";
 /// Attribute of a result: the parameter state that it is the gradient of.
 inline constexpr llvm::StringLiteral kGradientName = "transformer.gradient_of";
 
@@ -71,6 +74,17 @@ inline constexpr llvm::StringLiteral kOptimizerName = "transformer.optimizer";
 /// optimizer updates), "gradients" (their sums), "reduce" (gradients on their
 /// way through a reduction over ranks). Absent: all is f32.
 inline constexpr llvm::StringLiteral kPrecisionName = "transformer.precision";
+
+/// Attribute of a module, an array of dictionaries: what backward computes
+/// again of layers `first` to `last` (i64) instead of reading what forward
+/// saved. Each has one of `values` (names, strings), `selective` and `full`
+/// (units); `whole` (unit) beside `full`: also what no op reads. Of several for
+/// a layer the last one counts. Absent: nothing.
+inline constexpr llvm::StringLiteral kRecomputeName = "transformer.recompute";
+
+/// The functions that an op calls: one of a call, several of a call by layer,
+/// none of others.
+llvm::SmallVector<llvm::StringRef> calleesOf(mlir::Operation *op);
 
 /// The name of a value, "" where it has none.
 llvm::StringRef getName(mlir::Value value);

@@ -34,6 +34,16 @@ void TransformerDialect::initialize() {
       >();
 }
 
+SmallVector<StringRef> heddle::transformer::calleesOf(Operation *op) {
+  if (auto call = dyn_cast_or_null<func::CallOp>(op))
+    return {call.getCallee()};
+  SmallVector<StringRef> names;
+  if (auto call = dyn_cast_or_null<CallByLayerOp>(op))
+    for (auto name : call.getCallees().getAsRange<FlatSymbolRefAttr>())
+      names.push_back(name.getValue());
+  return names;
+}
+
 StringRef heddle::transformer::getName(Value value) {
   if (auto result = dyn_cast<OpResult>(value)) {
     auto names = result.getOwner()->getAttrOfType<ArrayAttr>(kNamesName);

@@ -189,6 +189,10 @@ YieldOp LoopOp::getYield() {
   return cast<YieldOp>(getBody().front().getTerminator());
 }
 
+YieldOp RecomputeOp::getYield() {
+  return cast<YieldOp>(getBody().front().getTerminator());
+}
+
 void LoopOp::getAsmBlockArgumentNames(Region &, OpAsmSetValueNameFn setName) {
   if (getBody().getNumArguments() > 0) // an op may be printed to be refused
     setName(getIndex(), getOver() == "layer" ? "layer" : "i");

@@ -161,9 +161,9 @@ def Transformer_LoopOp : Transformer_Op<"loop", [
 }
 
 def Transformer_YieldOp : Transformer_Op<"yield", [
-    Pure, Terminator, HasParent<"LoopOp">, AttrSizedOperandSegments]> {
-  let summary = "Ends the body of a loop";
-  let description = [{ See `loop`. }];
+    Pure, Terminator, ParentOneOf<["LoopOp", "RecomputeOp"]>, AttrSizedOperandSegments]> {
+  let summary = "Ends the body of a loop, or what is computed again";
+  let description = [{ See `loop` and `recompute`. }];
   let arguments = (ins Variadic<AnyType>:$carried, Variadic<Transformer_Tensor>:$collected);
   let assemblyFormat = "($carried^ `:` type($carried))? (`collect` $collected^ `:` type($collected))? attr-dict";
 }
@@ -182,6 +182,62 @@ def Transformer_GetOp : Transformer_Op<"get", [
   let arguments = (ins Transformer_StackType:$stack, Index:$index);
   let results = (outs Transformer_Tensor:$result);
   let assemblyFormat = "$stack `at` $index attr-dict `:` type($stack)";
+}
+
+//===----------------------------------------------------------------------===//
+// Computing again instead of saving
+//===----------------------------------------------------------------------===//
+
+def Transformer_RecomputeOp : Transformer_Op<"recompute", [
+    RecursiveMemoryEffects, IsolatedFromAbove, SingleBlock]> {
+  let summary = "What forward has computed and not saved, once more";
+  let description = [{
+    Runs its body on the operands; results are what it yields. It says which ops
+    of backward are forward's, and why they are there, and keeps them apart from
+    others until passes/Lowering: nothing merges them with forward's again. A
+    mask of dropout is a function of its seed, so it is drawn again as it was.
+
+    Constraints: (C1) the body has an argument of the type of each operand, and
+    collects nothing; (C2) it yields values of the results' types.
+
+    ```mlir
+    %m = transformer.recompute %gate, %up because "listed: frees m (49152 bytes)" : (tensor<4x32x96xf32>, tensor<4x32x96xf32>) -> tensor<4x32x96xf32> {
+    ^bb0(%a: tensor<4x32x96xf32>, %b: tensor<4x32x96xf32>):
+      %again = transformer.gated silu %a, %b : (tensor<4x32x96xf32>, tensor<4x32x96xf32>) -> tensor<4x32x96xf32>
+      transformer.yield %again : tensor<4x32x96xf32>
+    }
+    ```
+  }];
+  let arguments = (ins Variadic<Transformer_Tensor>:$inputs, StrAttr:$reason);
+  let results = (outs Variadic<Transformer_Tensor>:$results);
+  let regions = (region SizedRegion<1>:$body);
+  let assemblyFormat = "$inputs `because` $reason attr-dict `:` functional-type($inputs, $results) $body";
+  let hasRegionVerifier = 1;
+  let extraClassDeclaration = [{
+    ::heddle::transformer::YieldOp getYield();
+  }];
+}
+
+def Transformer_CallByLayerOp : Transformer_Op<"call_by_layer", [
+    DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
+  let summary = "Calls one of several functions, which one depends on the layer";
+  let description = [{
+    `choices` says for each layer of the model which of the functions it calls;
+    `layer` is what a state's instance of that layer is asked for with. All
+    functions have one type. What one of them has no use for it does not read;
+    what it does not make is undefined.
+
+    Constraints: (C1) callees are functions of the type of the call; (C2) each
+    choice is the number of one.
+
+    ```mlir
+    %y = transformer.call_by_layer [@block, @block.1] at %layer choices [0, 1, 0](%x) : (tensor<4x8xf32>) -> tensor<4x8xf32>
+    ```
+  }];
+  let arguments = (ins TypedArrayAttrBase<FlatSymbolRefAttr, "functions">:$callees, Index:$layer,
+                       DenseI64ArrayAttr:$choices, Variadic<Transformer_Tensor>:$inputs);
+  let results = (outs Variadic<Transformer_Tensor>:$results);
+  let assemblyFormat = "$callees `at` $layer `choices` $choices `(` $inputs `)` attr-dict `:` functional-type($inputs, $results)";
 }
 
 //===----------------------------------------------------------------------===//

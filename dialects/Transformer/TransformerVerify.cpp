@@ -200,3 +200,37 @@ LogicalResult LoopOp::verifyRegions() {
   }
   return success();
 }
+
+//===----------------------------------------------------------------------===//
+// Computing again
+//===----------------------------------------------------------------------===//
+
+LogicalResult RecomputeOp::verifyRegions() {
+  Block &body = getBody().front();
+  auto yield = dyn_cast<YieldOp>(body.getTerminator());
+  if (!yield || !yield.getCollected().empty() ||
+      TypeRange(body.getArgumentTypes()) != getInputs().getTypes()) // C1
+    return emitOpError() << "needs a body with an argument of the type of each "
+                            "operand, which ends in a yield that collects "
+                            "nothing";
+  if (yield.getCarried().getTypes() != getResultTypes()) // C2
+    return emitOpError() << "yields " << yield.getCarried().getTypes()
+                         << " as results of types " << getResultTypes();
+  return success();
+}
+
+LogicalResult CallByLayerOp::verifySymbolUses(SymbolTableCollection &symbols) {
+  auto type =
+      FunctionType::get(getContext(), getInputs().getTypes(), getResultTypes());
+  for (auto name : getCallees().getAsRange<FlatSymbolRefAttr>()) { // C1
+    auto callee = symbols.lookupNearestSymbolFrom<func::FuncOp>(*this, name);
+    if (!callee || callee.getFunctionType() != type)
+      return emitOpError() << "calls " << name << ", which is no function of "
+                           << "type " << type;
+  }
+  for (int64_t choice : getChoices()) // C2
+    if (choice < 0 || choice >= static_cast<int64_t>(getCallees().size()))
+      return emitOpError() << "chooses function " << choice << " of "
+                           << getCallees().size();
+  return success();
+}

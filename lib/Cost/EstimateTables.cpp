@@ -117,7 +117,8 @@ PointShape EstimateTables::makeShape(const PlanPoint &point) const {
     if (value.name == "n1" || value.name == "n2")
       shape.sparse.selective -= bytes;
   }
-  shape.plainFrame = backwardFrame(one, *sizes).frameBytes;
+  shape.plainFrame =
+      backwardFrame(one, *sizes, sizes->recompute.front()).frameBytes;
   shape.headFrame = headFrame(one, *sizes).frameBytes;
   shape.edge =
       alignBytes(sizes->edgeTokens() * sizes->d * sizes->formats.compute);

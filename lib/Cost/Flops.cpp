@@ -49,8 +49,17 @@ PartFlops heddle::headFlops(const RankSizes &sizes) {
   return {each, each, each};
 }
 
+FlopCount heddle::flopsAgain(const LayersUnder &layers) {
+  FlopCount count;
+  for (const BlockOp &op : layers.again)
+    count += {op.products, op.attention};
+  return count;
+}
+
 FlopCount heddle::stepFlops(const ModelConfig &model, const RankSizes &sizes) {
   FlopCount count = layerFlops(model, sizes).all() * sizes.layers;
+  for (const LayersUnder &each : sizes.recompute)
+    count += flopsAgain(each) * each.layers;
   if (sizes.stages.hasHead)
     count += headFlops(sizes).all();
   return count * sizes.microBatchesOfCopy();

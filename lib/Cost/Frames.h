@@ -14,7 +14,8 @@ inline constexpr std::int64_t kFloat = 4;
 FramePeak headFrame(const ModelConfig &model, const RankSizes &sizes);
 
 /// The same for a block's backward.
-FramePeak backwardFrame(const ModelConfig &model, const RankSizes &sizes);
+FramePeak backwardFrame(const ModelConfig &model, const RankSizes &sizes,
+                        const LayersUnder &under);
 
 } // namespace heddle::detail
 

@@ -128,16 +128,47 @@ std::vector<SavedValue> heddle::masksDrawnAgain(const ModelConfig &model,
   return masks;
 }
 
+/// What the layers of the place save, by name: of each that saves it, and of
+/// the second norm's input one entry more where all do, as it flows on.
+static std::vector<SavedValue> savedByName(const RankSizes &sizes) {
+  std::vector<SavedValue> values;
+  for (const LayersUnder &each : sizes.recompute)
+    for (const SavedValue &value : each.saved) {
+      auto known = std::find_if(
+          values.begin(), values.end(),
+          [&](const SavedValue &other) { return other.name == value.name; });
+      if (known == values.end()) {
+        values.push_back(value);
+        known = std::prev(values.end());
+        known->entries = sizes.savesInput() && value.name == "x2";
+      }
+      known->entries += each.layers;
+    }
+  return values;
+}
+
 /// Of all micro-batches in flight. A set has room for any chunk of any place.
 static std::int64_t savedBytes(const RankSizes &sizes,
                                const std::vector<SavedValue> &values) {
   const RankStages &stages = sizes.stages;
   std::int64_t bytes = 0;
   for (const SavedValue &value : values) {
-    const std::int64_t beyond = value.entries - sizes.layers;
-    bytes += stages.areCut ? detail::alignBytes(value.bytes) *
-                                 (stages.mostOfChunk + beyond) * stages.sets
-                           : stackBytes(value.bytes, value.entries);
+    if (!stages.areCut) {
+      bytes += stackBytes(value.bytes, value.entries);
+      continue;
+    }
+    std::int64_t most = 0;
+    bool doAll = true;
+    for (const std::vector<std::int64_t> &counts : sizes.choicesOfChunks) {
+      std::int64_t count = sizes.savesInput() && value.name == "x2";
+      for (std::size_t i = 0; i < counts.size(); ++i)
+        count += sizes.recompute[i].saves(value.name) ? counts[i] : 0;
+      most = std::max(most, count);
+    }
+    for (const LayersUnder &each : sizes.recompute)
+      doAll &= each.saves(value.name);
+    if (doAll || value.entries > 0)
+      bytes += detail::alignBytes(value.bytes) * most * stages.sets;
   }
   return bytes;
 }
@@ -185,6 +216,18 @@ static std::int64_t inputBytes(const ModelConfig &model, bool isAdamW,
   return bytes;
 }
 
+/// Whether the formulas follow what a place with layers or the head has.
+static bool knowsPeak(const RankSizes &sizes) {
+  // Slots that read copies of parameters longer keep them in saved sets.
+  const bool keepsCopies = sizes.storage.parametersInRuns() &&
+                           sizes.storage.gather != PlanGather::EveryPass;
+  const bool repeatsAll =
+      std::any_of(sizes.recompute.begin(), sizes.recompute.end(),
+                  [](const LayersUnder &each) { return !each.choice.prune; });
+  return !(repeatsAll && !sizes.sequence.empty()) &&
+         !sizes.stages.splitsBackward && !(sizes.stages.areCut && keepsCopies);
+}
+
 LiveMemory heddle::liveMemory(const ModelConfig &model,
                               const TrainSettings &train,
                               const RankSizes &sizes) {
@@ -199,7 +242,7 @@ LiveMemory heddle::liveMemory(const ModelConfig &model,
   memory.outputs = kFloat + kCount + kFloat;
 
   memory.microBatchLoops = detail::peelsLastMicroBatch(sizes) ? 2 : 1;
-  memory.savedValues = savedPerLayer(model, sizes);
+  memory.savedValues = savedByName(sizes);
   memory.saved = savedBytes(sizes, memory.savedValues);
 
   const std::int64_t hidden =
@@ -208,13 +251,18 @@ LiveMemory heddle::liveMemory(const ModelConfig &model,
   // is reduced is in the output, else beside it.
   const std::int64_t carried =
       kFloat + hidden + (sizes.data.empty() ? kCount : 0);
-  memory.frames = {detail::headFrame(model, sizes),
-                   detail::backwardFrame(model, sizes)};
+  memory.frames = {detail::headFrame(model, sizes), FramePeak()};
+  for (const LayersUnder &each : sizes.recompute)
+    if (FramePeak frame = detail::backwardFrame(model, sizes, each);
+        each.layers > 0 && frame.frameBytes > memory.frames[1].frameBytes)
+      memory.frames[1] = frame;
+  // The last block's delta, and its other result where that is not saved.
+  const std::int64_t flowing = sizes.savesInput() ? hidden : 2 * hidden;
   if (sizes.stages.areCut) {
-    addSlots(memory, sizes, carried + hidden);
+    addSlots(memory, sizes, carried + flowing);
   } else {
-    // The loss of this micro-batch, the last block's delta.
-    memory.frames[0].carriedBytes = carried + kFloat + hidden;
+    memory.frames[0].carriedBytes =
+        carried + kFloat + flowing; // and this micro-batch's loss
     memory.frames[1].carriedBytes = carried + kFloat;
   }
   const Segment segments[] = {Segment::Head, Segment::Block};
@@ -232,11 +280,7 @@ LiveMemory heddle::liveMemory(const ModelConfig &model,
   });
   if (memory.frames.empty())
     memory.frames.push_back({"embedding", "", 0, carried, 0, 0});
-  // Slots that read copies of parameters longer keep them in saved sets.
-  const bool keepsCopies = sizes.storage.parametersInRuns() &&
-                           sizes.storage.gather != PlanGather::EveryPass;
-  memory.isPeakKnown = memory.frames.front().function != "embedding" &&
-                       !sizes.stages.splitsBackward &&
-                       !(sizes.stages.areCut && keepsCopies);
+  memory.isPeakKnown =
+      memory.frames.front().function != "embedding" && knowsPeak(sizes);
   return memory;
 }

@@ -1,8 +1,10 @@
 #include "heddle/Cost/RankSizes.h"
 
+#include "BlockForward.h"
 #include "Reductions.h"
 #include "Stages.h"
 
+#include "heddle/Cost/LiveMemory.h"
 #include "heddle/Plan/PlanLayout.h"
 #include "heddle/Support/Check.h"
 #include "heddle/Support/Mirror.h"
@@ -25,7 +27,7 @@ std::int64_t RankParameter::elements() const {
 
 bool RankParameter::isReadByBackward() const {
   const bool isBias = family.argument[0] == 'b' || family.argument[0] == 'h';
-  return family.segment == Segment::Block && !isBias;
+  return family.segment == Segment::Block && (!isBias || isReadAgain);
 }
 
 std::int64_t RankSizes::ranks(const AxisList &axes) const {
@@ -53,6 +55,11 @@ std::int64_t RankSizes::unitBytes(bool ofBackward) const {
         (!ofBackward || parameter.isReadByBackward()))
       bytes += detail::alignBytes(rowElements(parameter) * formats.compute);
   return bytes;
+}
+
+bool RankSizes::savesInput() const {
+  return std::all_of(recompute.begin(), recompute.end(),
+                     [](const LayersUnder &each) { return each.saves("x2"); });
 }
 
 AxisList RankSizes::sentInParts() const {
@@ -105,6 +112,7 @@ private:
   Result<void> checkAxes(const RankParameter &parameter);
   void setSizes();
   void keepPlace();
+  Result<void> readRecompute();
 
   /// Axes of one factor in the first parameter of a segment that has it.
   AxisList axesOf(Segment segment, std::string_view argument,
@@ -334,6 +342,55 @@ Result<void> Reader::checkForm() {
   return {};
 }
 
+/// Of several entries for a layer the last one counts.
+Result<void> Reader::readRecompute() {
+  const std::vector<BlockOp> forward = detail::blockForward(model, sizes);
+  const std::vector<SavedValue> saved = savedPerLayer(model, sizes);
+  std::vector<PlanRecompute> asked;
+  std::vector<std::size_t> choices; // by layer
+  for (std::int64_t layer = 0; layer < model.layers; ++layer) {
+    PlanRecompute choice;
+    for (const PlanRecompute &entry : plan.recompute)
+      if (entry.layers.contains(layer))
+        choice = entry;
+    choice.layers = {};
+    std::size_t number = 0;
+    while (number < asked.size() && !(asked[number] == choice))
+      ++number;
+    if (number == sizes.recompute.size()) {
+      PlanRecompute chosen = choice;
+      if (choice.kind == PlanRecomputeKind::Budget) {
+        auto values =
+            detail::valuesWithin(choice.budgetBytes, forward, saved, sizes);
+        if (!values)
+          return values.error();
+        chosen.values = *values;
+      }
+      sizes.recompute.push_back(
+          detail::layersUnder(chosen, forward, saved, sizes));
+      asked.push_back(choice);
+    }
+    choices.push_back(number);
+  }
+  for (std::size_t i = 0; i < plan.stages.layers.size(); ++i)
+    for (const PlanRange &range : plan.stages.layers[i]) {
+      std::vector<std::int64_t> counts(sizes.recompute.size());
+      for (std::int64_t layer = range.first; layer <= range.last; ++layer)
+        ++counts[choices[static_cast<std::size_t>(layer)]];
+      if (static_cast<std::int64_t>(i) == place)
+        for (std::size_t number = 0; number < counts.size(); ++number)
+          sizes.recompute[number].layers += counts[number];
+      sizes.choicesOfChunks.push_back(std::move(counts));
+    }
+  for (const LayersUnder &each : sizes.recompute)
+    for (const BlockOp &op : each.again)
+      for (const std::string &name : op.parameters)
+        for (RankParameter &parameter : sizes.parameters)
+          parameter.isReadAgain |= parameter.family.segment == Segment::Block &&
+                                   parameter.family.argument == name;
+  return {};
+}
+
 /// Drops what other places hold.
 void Reader::keepPlace() {
   for (RankParameter &parameter : sizes.parameters)
@@ -368,6 +425,8 @@ Result<RankSizes> Reader::read() {
   if (Result<void> done = readValues(); !done)
     return done.error();
   setSizes();
+  if (Result<void> done = readRecompute(); !done)
+    return done.error();
   const RankStages &cut = sizes.stages;
   const std::int64_t longest = cut.areCut ? cut.mostOfChunk : sizes.layers;
   if (plan.overlapMemoryBytes) // as far as the memory goes

@@ -1,5 +1,6 @@
 #include "heddle/Cost/Traffic.h"
 
+#include "BlockForward.h"
 #include "Reductions.h"
 
 #include <fmt/format.h>
@@ -46,6 +47,7 @@ public:
     if (sizes.stages.hasHead)
       head();
     backward();
+    again();
     add("loss, of the last stage", places, 1, 1, kFloat);
     add("loss", sizes.data, 1, 1, kFloat);
     const std::size_t first = list.size();
@@ -101,15 +103,18 @@ private:
 
   /// The same in backward for the gradient of a weight: with overlap beside
   /// the product in front of it, the gradient of the input.
-  void gatherAgain(const std::string &cause) {
+  void gatherAgain(int input, const std::string &cause) {
     gather(cause, blocks);
     if (sizes.storage.overlaps && !sizes.sequence.empty())
-      list.back().hiddenCalls = list.back().calls;
+      for (const LayersUnder &each : sizes.recompute)
+        if (detail::gathersBeside(each, sizes).inputs[input])
+          list.back().hiddenCalls += each.layers * sizes.microBatchesOfCopy();
   }
 
   void forward();
   void head();
   void backward();
+  void again();
   void gradients();
   void gradients(const detail::Bucket &bucket);
   void parameters();
@@ -155,7 +160,7 @@ void List::backward() {
   pass("gradient", sizes.stages.previous, sizes.stages.next);
   gather("gradient of MLP output", blocks);
   if (!sizes.savesGathered[1])
-    gatherAgain("MLP input, again");
+    gatherAgain(1, "MLP input, again");
   sum("gradient of MLP input", sizes.ffn, blocks);
   gather("gradient of attention output", blocks);
   // Each rank has the gradient of its query heads only.
@@ -169,10 +174,29 @@ void List::backward() {
     add("values' part of attention input's gradient", sizes.copies, blocks,
         hiddenElements(), sizes.formats.compute);
   if (!sizes.savesGathered[0])
-    gatherAgain("attention input, again");
+    gatherAgain(0, "attention input, again");
   sum("gradient of attention input", sizes.heads, blocks);
   if (sizes.stages.hasEmbedding)
     gather("gradient of embedding", sizes.microBatchesOfCopy());
+}
+
+/// What backward computes again, and moves.
+void List::again() {
+  for (const LayersUnder &each : sizes.recompute) {
+    const std::vector<std::size_t> beside =
+        detail::gathersBeside(each, sizes).again;
+    for (std::size_t i = 0; i < each.again.size(); ++i) {
+      const auto &moves = each.again[i].moves;
+      if (!moves)
+        continue;
+      add(moves->cause + ", computed again", moves->axes,
+          each.layers * sizes.microBatchesOfCopy(), moves->elements,
+          sizes.formats.compute, moves->kind);
+      if (sizes.storage.overlaps &&
+          std::find(beside.begin(), beside.end(), i) != beside.end())
+        list.back().hiddenCalls = list.back().calls;
+    }
+  }
 }
 
 /// "gradients of block: wd to g1".

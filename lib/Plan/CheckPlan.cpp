@@ -220,11 +220,6 @@ Result<void> PlanChecker::checkMemoryFeatures() {
                   plan.zero.shardGroup, ranks);
   if (plan.zero.stage < 0 || plan.zero.stage > 3)
     return refuse("zero.stage is {}, expected 0, 1, 2 or 3", plan.zero.stage);
-  for (const PlanRecompute &entry : plan.recompute)
-    if (entry.kind != PlanRecomputeKind::Values || !entry.values.empty())
-      return notSupported(
-          fmt::format("recompute (layers \"{}\")", entry.layers.text()),
-          "set recompute to \"none\"");
   if (!plan.offload.saved.empty())
     return notSupported("offload.saved", "leave it empty");
   if (plan.offload.optimizer)

@@ -470,6 +470,10 @@ void PlanReader::readRecomputeEntry(MapReader &entry) {
     result.kind = PlanRecomputeKind::Selective;
   if (entry.boolean("full", false))
     result.kind = PlanRecomputeKind::Full;
+  result.prune = entry.boolean("prune", true);
+  if (!result.prune && result.kind != PlanRecomputeKind::Full)
+    entry.fail("prune", "is of what \"full\" computes; add \"full\": true, or "
+                        "leave it out");
   if (entry.has("budget_bytes")) {
     result.kind = PlanRecomputeKind::Budget;
     result.budgetBytes =

@@ -89,6 +89,7 @@ static JsonText textOf(const std::vector<PlanRecompute> &recompute) {
       break;
     case PlanRecomputeKind::Full:
       text.add("full", true);
+      text.add("prune", entry.prune);
       break;
     case PlanRecomputeKind::Budget:
       text.add("budget_bytes", entry.budgetBytes);

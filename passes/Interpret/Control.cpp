@@ -148,17 +148,47 @@ static LogicalResult evaluate(GetOp op, Frame &frame) {
   return success();
 }
 
-static LogicalResult evaluate(func::CallOp op, Frame &frame) {
-  func::FuncOp callee = frame.rank.program.functions.lookup(op.getCallee());
+static LogicalResult call(Operation *op, StringRef name, ValueRange operands,
+                          Frame &frame) {
+  func::FuncOp callee = frame.rank.program.functions.lookup(name);
   SmallVector<Datum> arguments;
-  for (Value operand : op.getOperands())
+  for (Value operand : operands)
     arguments.push_back(frame.getDatum(operand));
   FailureOr<SmallVector<Datum>> results =
       frame.rank.call(callee, arguments, frame.exchange);
   if (failed(results))
     return failure();
-  for (auto [result, datum] : llvm::zip(op.getResults(), *results))
+  for (auto [result, datum] : llvm::zip(op->getResults(), *results))
     frame.setDatum(result, datum);
+  return success();
+}
+
+static LogicalResult evaluate(func::CallOp op, Frame &frame) {
+  return call(op, op.getCallee(), op.getOperands(), frame);
+}
+
+static LogicalResult evaluate(CallByLayerOp op, Frame &frame) {
+  int64_t layer = frame.getIndex(op.getLayer());
+  const auto &stages = frame.rank.program.stages;
+  int64_t held = stages ? stages->heldBy(frame.rank.place())
+                        : static_cast<int64_t>(op.getChoices().size());
+  if (layer < 0 || layer >= held)
+    return frame.fail(op, "is called for layer " + llvm::Twine(layer) + " of " +
+                              llvm::Twine(held));
+  if (stages)
+    layer = stages->layerAt(frame.rank.place(), layer);
+  return call(op, calleesOf(op)[op.getChoices()[layer]], op.getInputs(), frame);
+}
+
+static LogicalResult evaluate(RecomputeOp op, Frame &frame) {
+  for (auto [argument, input] :
+       llvm::zip(op.getBody().getArguments(), op.getInputs()))
+    frame.setDatum(argument, frame.getDatum(input));
+  if (failed(frame.run(op.getBody().front())))
+    return failure();
+  for (auto [result, value] :
+       llvm::zip(op.getResults(), op.getYield().getCarried()))
+    frame.setDatum(result, frame.getDatum(value));
   return success();
 }
 
@@ -170,4 +200,6 @@ void heddle::interpret::addControl(Evaluators &evaluators) {
   evaluators.add<LoopOp>(evaluate);
   evaluators.add<GetOp>(evaluate);
   evaluators.add<func::CallOp>(evaluate);
+  evaluators.add<CallByLayerOp>(evaluate);
+  evaluators.add<RecomputeOp>(evaluate);
 }

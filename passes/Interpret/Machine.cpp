@@ -201,7 +201,7 @@ static bool asksForStages(ModuleOp module) {
   return module
       .walk([](Operation *op) {
         return isa<stage::StageDialect>(op->getDialect()) &&
-                       !isa<stage::TableOp>(op)
+                       !isa<stage::TableOp, stage::UndefinedOp>(op)
                    ? WalkResult::interrupt()
                    : WalkResult::advance();
       })

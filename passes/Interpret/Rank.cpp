@@ -67,7 +67,8 @@ LogicalResult Frame::fail(Operation *op, const llvm::Twine &message) {
 
 /// Whether an op only passes its operands on: into a body, or out of it.
 static bool passesOn(Operation &op) {
-  return isa<transformer::LoopOp, func::CallOp, stage::RunOp>(op);
+  return isa<transformer::LoopOp, func::CallOp, transformer::CallByLayerOp,
+             stage::RunOp>(op);
 }
 
 LogicalResult Frame::checkDefined(Operation &op) {

@@ -15,17 +15,39 @@ using namespace heddle;
 using namespace heddle::lowering;
 using namespace heddle::transformer;
 
+/// The ops of kernels directly in front of a gather that make what it gathers,
+/// first one first: what is computed again instead of being saved.
+static SmallVector<Operation *> makersInFront(dist::AllGatherOp gather) {
+  SmallVector<Operation *> makers;
+  llvm::DenseSet<Value> wanted = {gather.getInput()};
+  for (Operation *op = gather->getPrevNode(); op && isKernelOp(op);
+       op = op->getPrevNode()) {
+    if (llvm::none_of(op->getResults(),
+                      [&](Value result) { return wanted.contains(result); }))
+      break;
+    wanted.insert(op->operand_begin(), op->operand_end());
+    makers.insert(makers.begin(), op);
+  }
+  return makers;
+}
+
 void BlockLowering::gatherEarly(Block &block) {
   for (auto gather : llvm::to_vector(block.getOps<dist::AllGatherOp>())) {
-    auto product = dyn_cast_or_null<ContractOp>(gather->getPrevNode());
+    SmallVector<Operation *> moved = makersInFront(gather);
+    moved.push_back(gather);
+    auto product = dyn_cast_or_null<ContractOp>(moved.front()->getPrevNode());
     // A kernel is launched behind all ops that join it, and would wait with
     // them.
     bool forProducts =
         llvm::all_of(gather->getUsers(), llvm::IsaPred<ContractOp>);
-    if (!product || !forProducts || gather->use_empty() ||
-        gather.getInput().getDefiningOp() == product)
+    bool readsProduct =
+        product && llvm::any_of(moved, [&](Operation *op) {
+          return llvm::is_contained(op->getOperands(), product.getResult());
+        });
+    if (!product || !forProducts || gather->use_empty() || readsProduct)
       continue;
-    gather->moveBefore(product);
+    for (Operation *op : moved)
+      op->moveBefore(product);
     beside.insert(gather);
   }
 }

@@ -19,8 +19,7 @@ std::string lowering::identifier(StringRef text) {
   return result;
 }
 
-/// The innermost name of a location.
-static StringRef nameIn(Location location) {
+StringRef lowering::nameIn(Location location) {
   if (auto name = dyn_cast<NameLoc>(location))
     return name.getName().getValue();
   if (auto fused = dyn_cast<FusedLoc>(location))

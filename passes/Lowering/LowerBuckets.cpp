@@ -64,8 +64,8 @@ LogicalResult StepLowering::lowerTogether(ArrayRef<Operation *> ops) {
       noteMoved(states.bytesOf(store.getState()));
     if (auto sum = dyn_cast<AccumulateOp>(op))
       noteMoved(states.bytesOf(sum.getState()));
-    if (isa_and_nonnull<func::CallOp>(
-            op->getNumOperands() ? op->getOperand(0).getDefiningOp() : nullptr))
+    if (op->getNumOperands() &&
+        !calleesOf(op->getOperand(0).getDefiningOp()).empty())
       movesResults = true;
   }
   if (Value whole = wholeBucket(ops)) {

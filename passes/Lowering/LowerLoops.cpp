@@ -63,6 +63,9 @@ void StepLowering::planLoop(LoopOp loop) {
                  loop.getCount() +
                      (llvm::is_contained(yield.getCarried(), value) &&
                       isSaved(value)));
+  for (auto [family, value, stack] :
+       llvm::zip(plan.stacks, yield.getCollected(), loop.getStacks()))
+    saveSomeLayers(family, value, stack);
   for (auto [i, value] : llvm::enumerate(yield.getCarried())) {
     auto collected = llvm::find(yield.getCollected(), value);
     bool saved = isSaved(value);
@@ -97,16 +100,21 @@ bool StepLowering::mayReplace(BlockArgument carried, Value next) {
   for (Operation *user : carried.getUsers())
     if (user->getBlock() != maker->getBlock() || maker->isBeforeInBlock(user))
       return false;
-  auto call = dyn_cast<func::CallOp>(maker);
-  if (!call)
+  SmallVector<StringRef> callees = calleesOf(maker);
+  if (callees.empty())
     return isKernelOp(maker);
-  const Signature &signature = signatures.find(call.getCallee())->second;
-  int written = signature.results[cast<OpResult>(next).getResultNumber()];
-  for (auto [i, operand] : llvm::enumerate(call.getOperands()))
-    if (operand == carried &&
-        !readsBeforeWriting(signature.lowered, i, written))
-      return false;
-  return written >= 0;
+  auto byLayer = dyn_cast<CallByLayerOp>(maker);
+  ValueRange operands =
+      byLayer ? ValueRange(byLayer.getInputs()) : maker->getOperands();
+  return llvm::all_of(callees, [&](StringRef callee) {
+    const Signature &signature = signatures.find(callee)->second;
+    int written = signature.results[cast<OpResult>(next).getResultNumber()];
+    for (auto [i, operand] : llvm::enumerate(operands))
+      if (operand == carried &&
+          !readsBeforeWriting(signature.lowered, i, written))
+        return false;
+    return written >= 0;
+  });
 }
 
 LogicalResult StepLowering::lowerLoop(LoopOp loop) {

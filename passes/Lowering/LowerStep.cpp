@@ -34,10 +34,6 @@ LogicalResult StepLowering::run(func::FuncOp step) {
 // Places
 //===----------------------------------------------------------------------===//
 
-Value StepLowering::entry(const Family &family, Value index, int64_t shift) {
-  return states.entry(family, index, shift);
-}
-
 RankedTensorType StepLowering::tensorOf(Type type) {
   auto stack = dyn_cast<StackType>(type);
   return stack ? stack.getElementType() : cast<RankedTensorType>(type);
@@ -188,7 +184,8 @@ LogicalResult StepLowering::lowerOp(Operation &op) {
 LogicalResult StepLowering::lowerOne(Operation &op) {
   return llvm::TypeSwitch<Operation *, LogicalResult>(&op)
       .Case<LoopOp>([&](auto loop) { return lowerLoop(loop); })
-      .Case<func::CallOp>([&](auto call) { return lowerCall(call); })
+      .Case<func::CallOp, CallByLayerOp>(
+          [&](auto call) { return lowerCall(call); })
       .Case<dist::BucketOp>([&](auto bucket) { return lowerBucket(bucket); })
       .Case<stage::RunOp>([&](auto run) { return lowerRun(run); })
       .Case<stage::WhereOp>([&](auto where) { return lowerWhere(where); })
@@ -257,10 +254,10 @@ LogicalResult StepLowering::lowerZero(ZeroOp zero) {
 }
 
 const Signature *StepLowering::accumulatingCall(Value value) {
-  auto call = value.getDefiningOp<func::CallOp>();
-  if (!call)
+  SmallVector<StringRef> callees = calleesOf(value.getDefiningOp());
+  if (callees.empty())
     return nullptr;
-  const Signature &signature = signatures.find(call.getCallee())->second;
+  const Signature &signature = signatures.find(callees.front())->second;
   return signature.accumulates[cast<OpResult>(value).getResultNumber()]
              ? &signature
              : nullptr;
@@ -272,25 +269,6 @@ LogicalResult StepLowering::lowerAccumulate(AccumulateOp sum) {
                         lowering.placeOf(sum.getValue()),
                         stateEntry(sum.getState(), sum.getIndex()),
                         cast<RankedTensorType>(sum.getValue().getType()));
-  return success();
-}
-
-LogicalResult StepLowering::lowerCall(func::CallOp call) {
-  const Signature &signature = signatures.find(call.getCallee())->second;
-  SmallVector<Value> arguments;
-  for (Value operand : call.getOperands())
-    arguments.push_back(lowering.placeOf(operand));
-  for (auto [i, result] : llvm::enumerate(call.getResults())) {
-    if (signature.results[i] < 0)
-      continue;
-    if (!signature.accumulates[i]) {
-      arguments.push_back(lowering.placeOf(result));
-      continue;
-    }
-    auto sum = cast<AccumulateOp>(*result.user_begin());
-    arguments.push_back(stateEntry(sum.getState(), sum.getIndex()));
-  }
-  rt::CallOp::create(builder(), call.getLoc(), call.getCallee(), arguments);
   return success();
 }
 

@@ -20,6 +20,8 @@ struct Family {
   mlir::Value set = {};
   int64_t setStride = 0;
   llvm::StringRef pool = {}; ///< the table that says which set
+  /// Where not all layers have an entry: the table of the layers' positions.
+  std::string positions = {};
   /// Bytes of all entries on each pipeline stage, where they differ.
   std::vector<int64_t> bytesByStage = {};
 };

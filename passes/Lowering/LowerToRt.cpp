@@ -4,6 +4,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "dialects/Stage/Stage.h"
 #include "dialects/Transformer/MergeValues.h"
 #include "passes/Lowering/LowerStep.h"
 #include "passes/Lowering/Passes.h"
@@ -24,14 +25,16 @@ namespace heddle {
 
 /// Which results calls use, and which of them they only add to states.
 static void readCalls(ModuleOp module, llvm::StringMap<Signature> &signatures) {
-  module.walk([&](func::CallOp call) {
-    Signature &signature = signatures.find(call.getCallee())->second;
-    for (auto [i, result] : llvm::enumerate(call.getResults())) {
-      if (result.use_empty())
-        continue;
-      signature.results[i] = 0;
-      if (!result.hasOneUse() || !isa<AccumulateOp>(*result.user_begin()))
-        signature.accumulates[i] = false;
+  module.walk([&](Operation *call) {
+    for (StringRef callee : calleesOf(call)) {
+      Signature &signature = signatures.find(callee)->second;
+      for (auto [i, result] : llvm::enumerate(call->getResults())) {
+        if (result.use_empty())
+          continue;
+        signature.results[i] = 0;
+        if (!result.hasOneUse() || !isa<AccumulateOp>(*result.user_begin()))
+          signature.accumulates[i] = false;
+      }
     }
   });
 }
@@ -86,21 +89,54 @@ static LogicalResult lowerSegment(Program &program, Signature &signature) {
                          function.getSymName());
   for (auto [i, argument] : llvm::enumerate(function.getArguments()))
     lowering.bind(argument, body.getArgument(i));
+  SmallVector<std::pair<Value, Value>> copies; // what has a place already
   for (auto [i, value] : llvm::enumerate(end->getOperands())) {
     if (signature.results[i] < 0)
       continue;
+    Value place = body.getArgument(signature.results[i]);
     if (signature.accumulates[i])
-      lowering.accumulate(value, body.getArgument(signature.results[i]));
+      lowering.accumulate(value, place);
+    else if (lowering.isBound(value))
+      copies.emplace_back(value, place);
     else
-      lowering.bind(value, body.getArgument(signature.results[i]));
+      lowering.bind(value, place);
   }
   if (overlaps(function->getParentOfType<ModuleOp>()))
     lowering.gatherEarly(function.getBody().front());
   lowering.prepare(function.getBody().front());
   for (Operation &op : function.getBody().front().without_terminator())
-    if (failed(lowering.lower(&op)))
+    if (!isa<stage::UndefinedOp>(op) && failed(lowering.lower(&op)))
       return failure();
-  return lowering.flush();
+  if (failed(lowering.flush()))
+    return failure();
+  for (auto [value, place] : copies)
+    lowering.copy(function.getLoc(), "saved: " + getName(value).str(),
+                  lowering.placeOf(value), place);
+  return success();
+}
+
+/// What is computed again becomes ops of its block: nothing merges them with
+/// others from here on. Labels say what they are.
+static void inlineRecomputed(func::FuncOp function) {
+  for (auto op : llvm::to_vector(function.getBody().getOps<RecomputeOp>())) {
+    Block &body = op.getBody().front();
+    for (auto [argument, input] :
+         llvm::zip(body.getArguments(), op.getInputs()))
+      argument.replaceAllUsesWith(input);
+    Operation *yield = body.getTerminator();
+    for (auto [result, value] :
+         llvm::zip(op.getResults(), yield->getOperands()))
+      result.replaceAllUsesWith(value);
+    yield->erase();
+    for (Operation &inside : body)
+      inside.setLoc(NameLoc::get(
+          StringAttr::get(op.getContext(),
+                          ("again, " + nameIn(inside.getLoc())).str()),
+          inside.getLoc()));
+    op->getBlock()->getOperations().splice(op->getIterator(),
+                                           body.getOperations());
+    op.erase();
+  }
 }
 
 //===----------------------------------------------------------------------===//
@@ -154,6 +190,8 @@ struct LowerToRtPass : impl::LowerToRtPassBase<LowerToRtPass> {
       if (function.isExternal())
         return function.emitError()
                << "has no body, so there is nothing to lower";
+    for (auto function : module.getOps<func::FuncOp>())
+      inlineRecomputed(function);
     Program program(module);
     mergeResults(module, program.symbols);
     mergeCarried(module);

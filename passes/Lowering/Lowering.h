@@ -59,6 +59,9 @@ struct Signature {
 /// Text with everything that no identifier may have replaced.
 std::string identifier(llvm::StringRef text);
 
+/// The outermost name of a location, "" where it has none.
+llvm::StringRef nameIn(mlir::Location location);
+
 /// The HF module of an op and its layer, from its location; for labels.
 std::string labelOf(mlir::Operation *op);
 

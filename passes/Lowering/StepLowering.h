@@ -12,8 +12,9 @@
 namespace heddle::lowering {
 
 /// Lowers `@step`: states, calls and results (LowerStep.cpp), loops
-/// (LowerLoops.cpp), rows of elements and buckets of them (LowerBuckets.cpp),
-/// slots of a schedule and what passes between stages (LowerStages.cpp).
+/// (LowerLoops.cpp), layers that differ (LowerChoices.cpp), rows of elements
+/// and buckets of them (LowerBuckets.cpp), slots of a schedule and what passes
+/// between stages (LowerStages.cpp).
 class StepLowering {
 public:
   StepLowering(Program &program, const llvm::StringMap<Signature> &signatures,
@@ -144,7 +145,19 @@ private:
 
   llvm::LogicalResult lowerAccumulate(transformer::AccumulateOp sum);
 
-  llvm::LogicalResult lowerCall(mlir::func::CallOp call);
+  //===--------------------------------------------------------------------===//
+  // Layers that differ in what they save
+  //===--------------------------------------------------------------------===//
+
+  llvm::LogicalResult lowerCall(mlir::Operation *call);
+  /// A table with a number per layer that a place holds, of each place.
+  void makeLayerTable(llvm::StringRef name, int64_t layers,
+                      llvm::function_ref<std::vector<int64_t>(
+                          llvm::ArrayRef<int64_t> layersOfChunk)>
+                          numbers);
+  /// Lets the stack of what only some layers' functions make have room for
+  /// those alone.
+  void saveSomeLayers(Family &family, mlir::Value collected, mlir::Value stack);
 
   //===--------------------------------------------------------------------===//
   // Loops
@@ -298,6 +311,10 @@ private:
   llvm::DenseMap<mlir::Value, Family> stacks;
   llvm::DenseMap<mlir::Value, mlir::Value> indices;
   llvm::DenseMap<mlir::Operation *, Loop> loops;
+  /// Positions of layers among those that save something, by table, iteration
+  /// and block.
+  std::map<std::tuple<std::string, void *, mlir::Block *>, mlir::Value>
+      positions;
   /// Rows longer than the value they begin with, by what makes it.
   llvm::DenseMap<mlir::Operation *,
                  llvm::SmallVector<std::pair<dist::ToRowOp, mlir::Value>>>

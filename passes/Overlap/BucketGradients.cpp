@@ -44,7 +44,7 @@ private:
   /// The call that a reduction follows, or null at the end of a step.
   static Operation *callBefore(const Reduction &reduction) {
     Operation *op = reduction.end();
-    while (op && !isa<func::CallOp>(op))
+    while (op && calleesOf(op).empty())
       op = op->getPrevNode();
     return op;
   }

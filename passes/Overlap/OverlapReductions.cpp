@@ -46,7 +46,10 @@ private:
   LoopOp microBatches() {
     LoopOp found;
     for (auto loop : body().getOps<LoopOp>())
-      loop.walk([&](func::CallOp) { found = loop; });
+      loop.walk([&](Operation *op) {
+        if (!calleesOf(op).empty())
+          found = loop;
+      });
     return found;
   }
 
@@ -99,7 +102,7 @@ private:
   }
 
   static Operation *callBefore(Operation *op) {
-    while (op && !isa<func::CallOp>(op))
+    while (op && calleesOf(op).empty())
       op = op->getPrevNode();
     return op;
   }

@@ -22,8 +22,10 @@ static bool isStep(Operation *op) {
 
 Operation *Reduction::call() const {
   for (Operation *op : ops)
-    if (isStep(op))
-      return op->getOperand(0).getDefiningOp<func::CallOp>();
+    if (isStep(op)) {
+      Operation *maker = op->getOperand(0).getDefiningOp();
+      return calleesOf(maker).empty() ? nullptr : maker;
+    }
   return nullptr;
 }
 

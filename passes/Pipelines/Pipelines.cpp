@@ -16,6 +16,7 @@
 #include "passes/Planning/ApplyPlan.h"
 #include "passes/Planning/WriteTables.h"
 #include "passes/Precision/Passes.h"
+#include "passes/Recompute/Passes.h"
 #include "passes/Sharding/Passes.h"
 #include "passes/Stages/Passes.h"
 
@@ -26,10 +27,11 @@ using namespace heddle;
 
 std::string heddle::phaseName(Phase phase) {
   static constexpr const char *kNames[] = {
-      "import", "autodiff", "sharding", "precision", "collectives",
-      "stages", "overlap",  "lowering", "memory"};
-  int number = static_cast<int>(phase);
-  return "0" + std::to_string(number + 1) + "-" + kNames[number];
+      "import", "autodiff",  "sharding", "precision", "collectives",
+      "stages", "recompute", "overlap",  "lowering",  "memory"};
+  std::string number = std::to_string(static_cast<int>(phase) + 1);
+  return std::string(2 - number.size(), '0') + number + "-" +
+         kNames[static_cast<int>(phase)];
 }
 
 /// The forward functions of the model's segments, on whole tensors.
@@ -79,6 +81,10 @@ static void addPasses(Phase phase, PassManager &passes) {
     // Weight gradients apart from input gradients, where the schedule asks.
     passes.addPass(createSplitBackwardPass());
     break;
+  case Phase::Recompute:
+    // What backward computes again instead of reading what forward saved.
+    passes.addPass(createReplaceSavedPass());
+    break;
   case Phase::Overlap:
     // Gradients are reduced beside backward, those that go together as one.
     passes.addPass(createOverlapReductionsPass());
@@ -104,7 +110,7 @@ static void addPasses(Phase phase, PassManager &passes) {
 static LogicalResult runPhase(Phase phase, ModuleOp module,
                               const CompileInput &input) {
   if (phase == Phase::Sharding &&
-      failed(applyPlan(module, input.plan, input.model)))
+      failed(applyPlan(module, input.plan, input.model, input.train)))
     return failure();
   PassManager passes(module.getContext());
   addPasses(phase, passes);

@@ -29,14 +29,15 @@ enum class Phase {
   Precision,
   Collectives,
   Stages,
+  Recompute,
   Overlap,
   Lowering,
   Memory
 };
 inline constexpr Phase kPhases[] = {
-    Phase::Import,    Phase::Autodiff,    Phase::Sharding,
-    Phase::Precision, Phase::Collectives, Phase::Stages,
-    Phase::Overlap,   Phase::Lowering,    Phase::Memory};
+    Phase::Import,      Phase::Autodiff, Phase::Sharding,  Phase::Precision,
+    Phase::Collectives, Phase::Stages,   Phase::Recompute, Phase::Overlap,
+    Phase::Lowering,    Phase::Memory};
 
 /// "01-import", ...
 std::string phaseName(Phase phase);

@@ -5,6 +5,7 @@
 #include "passes/Planning/SegmentValues.h"
 
 #include "dialects/Stage/Stage.h"
+#include "heddle/Cost/RankSizes.h"
 #include "heddle/Model/Parameters.h"
 #include "heddle/Plan/PlanLayout.h"
 #include "heddle/Schedule/Generate.h"
@@ -26,9 +27,10 @@ namespace {
 /// Writes layouts of one plan as attributes.
 class PlanWriter {
 public:
-  PlanWriter(ModuleOp module, const Plan &plan, const ModelConfig &model)
-      : module(module), plan(plan), model(model), builder(module.getContext()),
-        padded(paddedSizes(plan, model)) {
+  PlanWriter(ModuleOp module, const Plan &plan, const ModelConfig &model,
+             const TrainSettings &train)
+      : module(module), plan(plan), model(model), train(train),
+        builder(module.getContext()), padded(paddedSizes(plan, model)) {
     SmallVector<Attribute> names;
     SmallVector<int64_t> sizes;
     for (const auto &[name, size] : meshOfPlan(plan, model).axes) {
@@ -46,7 +48,8 @@ public:
     module->setAttr(dist::kOverlapName, overlap());
     if (plan.precision.recipe != "fp32")
       module->setAttr(transformer::kPrecisionName, precision());
-    if (failed(writeParameters()) || failed(writeValues()))
+    if (failed(writeRecompute()) || failed(writeParameters()) ||
+        failed(writeValues()))
       return failure();
     return writeSchedule();
   }
@@ -129,6 +132,48 @@ private:
                   TypeAttr::get(*word == "bf16" ? Type(builder.getBF16Type())
                                                 : Type(builder.getF32Type())));
     return entries.getDictionary(module.getContext());
+  }
+
+  /// Where any layer computes anything again.
+  LogicalResult writeRecompute() {
+    SmallVector<Attribute> all;
+    bool any = false;
+    for (const PlanRecompute &one : plan.recompute) {
+      NamedAttrList entry;
+      entry.set("first", builder.getI64IntegerAttr(one.layers.first));
+      entry.set("last", builder.getI64IntegerAttr(one.layers.last));
+      Result<std::vector<std::string>> values = one.values;
+      if (one.kind == PlanRecomputeKind::Budget)
+        values = valuesOfBudget(one.budgetBytes);
+      if (!values)
+        return module.emitError() << values.message();
+      if (one.kind == PlanRecomputeKind::Selective)
+        entry.set("selective", builder.getUnitAttr());
+      else if (one.kind == PlanRecomputeKind::Full)
+        entry.set("full", builder.getUnitAttr());
+      else
+        entry.set("values", builder.getStrArrayAttr(
+                                llvm::to_vector_of<StringRef>(*values)));
+      if (!one.prune)
+        entry.set("whole", builder.getUnitAttr());
+      any |= one.kind != PlanRecomputeKind::Values || !one.values.empty();
+      all.push_back(entry.getDictionary(module.getContext()));
+    }
+    if (any)
+      module->setAttr(transformer::kRecomputeName, builder.getArrayAttr(all));
+    return success();
+  }
+
+  /// What is computed again so that a layer saves no more than that.
+  Result<std::vector<std::string>> valuesOfBudget(std::int64_t bytes) {
+    Result<RankSizes> sizes = rankSizes(model, train, plan);
+    if (!sizes)
+      return sizes.error();
+    for (const LayersUnder &layers : sizes->recompute)
+      if (layers.choice.kind == PlanRecomputeKind::Budget &&
+          layers.choice.budgetBytes == bytes)
+        return layers.choice.values;
+    return std::vector<std::string>(); // of no layer: a later entry counts
   }
 
   int64_t axisSize(StringRef axis) {
@@ -263,6 +308,7 @@ private:
   ModuleOp module;
   const Plan &plan;
   const ModelConfig &model;
+  const TrainSettings &train;
   Builder builder;
   std::map<std::string, std::int64_t> padded;
   MeshAttr mesh;
@@ -270,6 +316,7 @@ private:
 } // namespace
 
 LogicalResult heddle::applyPlan(ModuleOp module, const Plan &plan,
-                                const ModelConfig &model) {
-  return PlanWriter(module, plan, model).run();
+                                const ModelConfig &model,
+                                const TrainSettings &train) {
+  return PlanWriter(module, plan, model, train).run();
 }

@@ -15,10 +15,12 @@ inline constexpr llvm::StringLiteral kBatchLayoutName = "dist.batch";
 
 /// Writes a plan onto a module that was imported from `model`: the mesh, the
 /// layout of every parameter, of the values that flow between segments and of
-/// the step's inputs, and the plan's text. `checkPlan` has accepted the plan; a
-/// parameter that the plan does not know fails with a message.
+/// the step's inputs, what backward computes again, and the plan's text.
+/// `checkPlan` has accepted the plan; a parameter that the plan does not know
+/// fails with a message.
 mlir::LogicalResult applyPlan(mlir::ModuleOp module, const Plan &plan,
-                              const ModelConfig &model);
+                              const ModelConfig &model,
+                              const TrainSettings &train);
 
 } // namespace heddle
 

@@ -11,6 +11,7 @@
 #include "mlir/IR/Builders.h"
 #include "mlir/IR/IRMapping.h"
 #include "llvm/ADT/SetVector.h"
+#include "llvm/ADT/StringSet.h"
 
 using namespace mlir;
 using namespace heddle;
@@ -21,20 +22,21 @@ namespace heddle {
 #include "passes/Stages/Passes.h.inc"
 } // namespace heddle
 
-/// Attribute of what crosses from one half to the other: its name.
-static constexpr llvm::StringLiteral kKeptName = "transformer.kept";
-
-/// Gives results that have no name (those of collectives) one, as what crosses
-/// is known by it.
+/// Gives each result a name of its own, as what crosses is known by it: what a
+/// collective brings may have none, or that of what it moves.
 static void nameAll(func::FuncOp function) {
-  unsigned number = 0;
+  llvm::StringSet<> taken;
   function.walk([&](Operation *op) {
-    if (op->getNumResults() == 0 || !getName(op->getResult(0)).empty())
-      return;
     SmallVector<std::string> names;
-    for (unsigned i = 0; i < op->getNumResults(); ++i)
-      names.push_back("moved_" + std::to_string(number++));
-    setNames(op, names);
+    for (Value result : op->getResults()) {
+      std::string base =
+          getName(result).empty() ? "moved" : getName(result).str();
+      names.push_back(base);
+      for (unsigned number = 2; !taken.insert(names.back()).second; ++number)
+        names.back() = base + "." + std::to_string(number);
+    }
+    if (!names.empty())
+      setNames(op, names);
   });
 }
 

@@ -48,6 +48,15 @@ private:
               times * static_cast<double>(loop.getCount()));
       else if (auto call = mlir::dyn_cast<mlir::func::CallOp>(op))
         visit(bodyOf(call.getCallee()), times);
+      else if (auto byLayer = mlir::dyn_cast<transformer::CallByLayerOp>(op))
+        for (auto [i, callee] :
+             llvm::enumerate(transformer::calleesOf(byLayer)))
+          visit(bodyOf(callee),
+                times *
+                    static_cast<double>(llvm::count(byLayer.getChoices(), i)) /
+                    static_cast<double>(byLayer.getChoices().size()));
+      else if (auto again = mlir::dyn_cast<transformer::RecomputeOp>(op))
+        visit(again.getBody().front(), times);
       else if (auto cost = mlir::dyn_cast<dist::CostOpInterface>(op))
         (mlir::isa<transformer::ContractOp>(op) ? counted.products
                                                 : counted.attention) +=
@@ -82,8 +91,14 @@ public:
   explicit RuntimeCounter(mlir::ModuleOp module)
       : program(*module.getOps<rt::ProgramOp>().begin()), symbols(program) {}
 
-  /// Each op of a loop as often as the loop runs.
+  /// Each op of a loop as often as the loop runs; op by op where iterations
+  /// differ.
   Counted countAll() {
+    bool differ =
+        program.walk([](rt::SwitchOp) { return mlir::WalkResult::interrupt(); })
+            .wasInterrupted();
+    if (differ)
+      return countStage(0);
     visit(bodyOf(program.getEntry()), 1);
     return counted;
   }

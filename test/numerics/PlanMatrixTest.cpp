@@ -107,6 +107,21 @@ const Model kDropoutModels[] = {
     {"gpt2_dropout", kModels[6].config, {0.1, 0.2, 0.3}},
 };
 
+/// What backward computes again, alone and with all else.
+const Sequences kRecompute[] = {
+    {"_full", R"(, "recompute": "full")"},
+    {"_whole_sp", R"(, "sequence_parallel": true,
+      "recompute": [{"full": true, "prune": false}])"},
+    {"_selective_gathered", R"(, "sequence_parallel": true,
+      "save_gathered": true, "recompute": "selective")"},
+    {"_listed", R"(, "recompute": ["n1", "n2", "m", "x2"])"},
+    {"_mixed", R"(, "recompute": [{"layers": "0", "values": ["v", "o"]}],
+      "sequence_parallel": true, "overlap": {"memory_bytes": 1000000},
+      "zero": {"stage": 3, "gather": "every_pass", "prefetch": 1})"},
+    {"_bf16_full", R"(, "precision": "bf16", "recompute": "full",
+      "zero": {"stage": 2, "reduce": "every_micro_batch"})"},
+};
+
 struct Case {
   const Model *model;
   int64_t dp, tp, microBatches;
@@ -159,6 +174,16 @@ std::vector<Case> formatCases() {
   for (const Model &model : kModels)
     for (const Sequences &formats : kFormats)
       cases.push_back({&model, 4, 2, 4, &formats});
+  return cases;
+}
+
+std::vector<Case> recomputeCases() {
+  std::vector<Case> cases;
+  for (const Model &model : kModels)
+    for (const Sequences &again : kRecompute)
+      cases.push_back({&model, 2, 2, 2, &again});
+  for (const Sequences &again : kRecompute)
+    cases.push_back({&kDropoutModels[3], 2, 4, 2, &again});
   return cases;
 }
 
@@ -273,6 +298,9 @@ TEST(RoundedReading, PlansRoundAsOneDeviceDoes) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Formats, PlanMatrix, testing::ValuesIn(formatCases()),
+                         [](const auto &info) { return info.param.name(); });
+INSTANTIATE_TEST_SUITE_P(Recompute, PlanMatrix,
+                         testing::ValuesIn(recomputeCases()),
                          [](const auto &info) { return info.param.name(); });
 INSTANTIATE_TEST_SUITE_P(Dropout, PlanMatrix, testing::ValuesIn(dropoutCases()),
                          [](const auto &info) { return info.param.name(); });

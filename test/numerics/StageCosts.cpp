@@ -213,6 +213,21 @@ TEST(CostOfStages, EqualsProgramsOfTwoCopies) {
   }
 }
 
+TEST(CostOfStages, EqualsProgramsThatComputeAgain) {
+  const char *const choices[] = {
+      R"("full")", R"(["n1", "n2", "m"])",
+      R"([{"layers": "1", "full": true}, {"layers": "2", "values": ["q", "x2"]}])"};
+  for (const char *choice : choices) {
+    const std::string again = fmt::format(R"(, "recompute": {})", choice);
+    checkPlaces(modelOf(3, true), {2, 1, 2, 1, 4},
+                stagesOf(kUneven, "one_f_one_b") + again);
+    checkPlaces(modelOf(6, false, 0.1), {2, 2, 1, 1, 4},
+                stagesOf(kInterleaved, "interleaved_1f1b") + again);
+    checkPlaces(gpt2(3), {2, 1, 2, 1, 4},
+                stagesOf(kUneven, "gpipe") + kCut + again);
+  }
+}
+
 TEST(CostOfStages, EqualsProgramsWithDropout) {
   checkPlaces(modelOf(3, false, 0.1), {2, 2, 2, 1, 4},
               stagesOf(kUneven, "one_f_one_b"));

@@ -42,13 +42,13 @@ STORED = [
 PRECISIONS = [{"recipe": "fp32"}, {"recipe": "bf16", "gradients": "bf16"}]  # the latter casts to reduce
 
 
-def values(heddle, folder, cut, storage, reduce, precision):
-    """What a step of the plan leaves, by name, as bytes."""
-    plan = {**BASE, **cut, **storage, "zero": {**storage["zero"], "reduce": reduce}, "precision": precision}
-    (folder / "config.json").write_text(json.dumps(MODEL))
+def values(heddle, folder, model, plan, rest=""):
+    """What a step of a plan of 8 sequences leaves, by name, as bytes; `rest`: of the training settings."""
+    precision = plan["precision"]
+    (folder / "config.json").write_text(json.dumps(model))
     (folder / "plan.json").write_text(json.dumps(plan))
     (folder / "train.yaml").write_text("sequence_length: 6\nglobal_batch: 8\nprecision: [fp32, bf16]\nseed: 1\n"
-                                       "optimizer: {type: sgd, lr: 0.1}\n")
+                                       "optimizer: {type: sgd, lr: 0.1}\n" + rest)
     run = subprocess.run([heddle, "verify", folder / "config.json", "--plan", folder / "plan.json", "--train",
                           folder / "train.yaml", "--dump", folder / "dump"], capture_output=True, text=True)
     if run.returncode:
@@ -75,7 +75,8 @@ def main():
         # Without stages the first plan once more: two runs are equal.
         for storage in [*(STORED[3:6] if cut else STORED), STORED[0]]:
             with tempfile.TemporaryDirectory() as folder:
-                found = values(heddle, pathlib.Path(folder), cut, storage, reduce, precision)
+                plan = {**BASE, **cut, **storage, "zero": {**storage["zero"], "reduce": reduce}, "precision": precision}
+                found = values(heddle, pathlib.Path(folder), MODEL, plan)
             first = first or found
             differing = [name for name in first if found.get(name) != first[name]]
             bad += bool(differing)

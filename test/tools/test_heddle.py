@@ -390,8 +390,8 @@ class CompileAndRun(HeddleTest):
         self.compile("--dump-ir")
         self.assertEqual(sorted(p.name for p in (self.out / "ir").iterdir()),
                          ["01-import.mlir", "02-autodiff.mlir", "03-sharding.mlir", "04-precision.mlir",
-                          "05-collectives.mlir", "06-stages.mlir", "07-overlap.mlir", "08-lowering.mlir",
-                          "09-memory.mlir"])
+                          "05-collectives.mlir", "06-stages.mlir", "07-recompute.mlir", "08-overlap.mlir", "09-lowering.mlir",
+                          "10-memory.mlir"])
         for name in ("program/step.cpp", "program/kernels.h", "program/tables.bin", "program/numbers.bin",
                      "train-host", "plan.json"):
             self.assertTrue((self.out / name).exists(), name)

@@ -18,6 +18,7 @@
 #include "passes/Memory/Passes.h"
 #include "passes/Overlap/Passes.h"
 #include "passes/Precision/Passes.h"
+#include "passes/Recompute/Passes.h"
 #include "passes/Sharding/Passes.h"
 #include "passes/Stages/Passes.h"
 
@@ -44,6 +45,7 @@ inline void registerPasses() {
   registerHeddleMemoryPasses();
   registerHeddleOverlapPasses();
   registerHeddlePrecisionPasses();
+  registerHeddleRecomputePasses();
   registerHeddleShardingPasses();
   registerHeddleStagesPasses();
 }

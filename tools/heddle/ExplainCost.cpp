@@ -39,13 +39,11 @@ static Plan withWholeSequences(Plan plan) {
   return plan;
 }
 
-static json savedJson(const ModelConfig &model, const TrainSettings &train,
-                      const Plan &plan, const RankSizes &sizes) {
-  std::vector<SavedValue> whole;
-  if (auto other = rankSizes(model, train, withWholeSequences(plan)))
-    whole = savedPerLayer(model, *other);
+/// What a layer of a choice saves, item by item.
+static json savedJson(const LayersUnder &layers,
+                      const std::vector<SavedValue> &whole) {
   json saved = json::array();
-  for (const SavedValue &value : savedPerLayer(model, sizes)) {
+  for (const SavedValue &value : layers.saved) {
     json entry = {
         {"name", value.name}, {"bytes", value.bytes}, {"reason", value.reason}};
     for (const SavedValue &other : whole)
@@ -54,6 +52,59 @@ static json savedJson(const ModelConfig &model, const TrainSettings &train,
     saved.push_back(entry);
   }
   return saved;
+}
+
+static std::string choiceText(const PlanRecompute &choice) {
+  switch (choice.kind) {
+  case PlanRecomputeKind::Values:
+    return choice.values.empty()
+               ? "nothing"
+               : fmt::format("{}", fmt::join(choice.values, " "));
+  case PlanRecomputeKind::Selective:
+    return "selective";
+  case PlanRecomputeKind::Full:
+    return choice.prune ? "full" : "full, what nothing reads too";
+  case PlanRecomputeKind::Budget:
+    return fmt::format("what fits into {} bytes", choice.budgetBytes);
+  }
+  return "";
+}
+
+static std::int64_t bytesOf(const std::vector<SavedValue> &values) {
+  std::int64_t bytes = 0;
+  for (const SavedValue &value : values)
+    bytes += value.bytes;
+  return bytes;
+}
+
+/// Per choice: its layers, what one saves and what it does not, and what that
+/// costs in one micro-batch.
+static json recomputeJson(const ModelConfig &model, const TrainSettings &train,
+                          const Plan &plan, const RankSizes &sizes) {
+  std::vector<SavedValue> whole;
+  if (auto other = rankSizes(model, train, withWholeSequences(plan)))
+    whole = savedPerLayer(model, *other);
+  const std::vector<SavedValue> all = savedPerLayer(model, sizes);
+  json list = json::array();
+  for (const LayersUnder &layers : sizes.recompute) {
+    json freed = json::array(), again = json::array();
+    for (const SavedValue &value : all)
+      if (!layers.saves(value.name))
+        freed.push_back({{"name", value.name}, {"bytes", value.bytes}});
+    for (const BlockOp &op : layers.again)
+      again.push_back({{"value", op.results.front().name},
+                       {"flops", op.products + op.attention},
+                       {"moves", op.moves ? op.moves->cause : ""}});
+    list.push_back({{"choice", choiceText(layers.choice)},
+                    {"layers", layers.layers},
+                    {"saved", savedJson(layers, whole)},
+                    {"saved_bytes", bytesOf(layers.saved)},
+                    {"saved_bytes_without", bytesOf(all)},
+                    {"not_saved", freed},
+                    {"again", again},
+                    {"flops", flopsAgain(layers).total()}});
+  }
+  return list;
 }
 
 /// Masks of dropout are drawn again in backward; what they would take if they
@@ -125,6 +176,11 @@ static json rankJson(const ModelConfig &model, const TrainSettings &train,
                      const Plan &plan, const RankSizes &sizes) {
   FlopCount flops = stepFlops(model, sizes);
   const LiveMemory memory = liveMemory(model, train, sizes);
+  const json recompute = recomputeJson(model, train, plan, sizes);
+  double again = 0;
+  for (const LayersUnder &layers : sizes.recompute)
+    again += flopsAgain(layers).total() *
+             static_cast<double>(layers.layers * sizes.microBatchesOfCopy());
   const std::vector<StepCollective> list = stepCollectives(sizes);
   json collectives = json::array();
   for (const StepCollective &each : list)
@@ -142,7 +198,9 @@ static json rankJson(const ModelConfig &model, const TrainSettings &train,
           {"volumes", volumesJson(list)},
           {"hidden", hiddenJson(list)},
           {"tokens_times_hidden", sizes.tokens() * sizes.d},
-          {"saved_per_layer", savedJson(model, train, plan, sizes)},
+          {"flops_again", again},
+          {"saved_per_layer", recompute.front()["saved"]},
+          {"recompute", recompute},
           {"dropout_masks", masksJson(model, sizes)},
           {"collectives", collectives}};
 }
@@ -179,13 +237,18 @@ json tool::costJson(const ModelConfig &model, const TrainSettings &train,
   return {{"computed", true}, {"places", list}};
 }
 
-static void printSaved(const json &cost) {
-  fmt::print("\nsaved by each layer for backward, bytes of a rank and "
-             "micro-batch\n");
+static void printSaved(const json &cost, const json &layers) {
+  fmt::print("\nsaved by each {}for backward, bytes of a rank and "
+             "micro-batch\n",
+             cost["recompute"].size() == 1
+                 ? std::string("layer ")
+                 : fmt::format("of {} layers that compute again: {}; ",
+                               layers["layers"].get<std::int64_t>(),
+                               layers["choice"].get<std::string>()));
   fmt::print("  {:10} {:>14} {:>22}  {}\n", "value", "bytes",
              "with whole sequences", "for");
   std::int64_t sum = 0, whole = 0;
-  for (const json &value : cost["saved_per_layer"]) {
+  for (const json &value : layers["saved"]) {
     const std::int64_t bytes = value["bytes"],
                        other = value.value("bytes_whole_sequences", bytes);
     sum += bytes;
@@ -197,6 +260,30 @@ static void printSaved(const json &cost) {
   const double unit = cost["tokens_times_hidden"];
   fmt::print("  {:10} {:>14} {:>22}  {:.2f} sbh, {:.2f} sbh\n", "all", sum,
              whole, double(sum) / unit, double(whole) / unit);
+}
+
+/// What a layer computes again, and what it does not save for that.
+static void printAgain(const json &layers) {
+  if (layers["again"].empty())
+    return;
+  std::vector<std::string> freed, again;
+  for (const json &value : layers["not_saved"])
+    freed.push_back(fmt::format("{} {}", value["name"].get<std::string>(),
+                                value["bytes"].get<std::int64_t>()));
+  for (const json &op : layers["again"])
+    again.push_back(op["moves"] == ""
+                        ? op["value"].get<std::string>()
+                        : fmt::format("{} ({})", op["value"].get<std::string>(),
+                                      op["moves"].get<std::string>()));
+  const double before = layers["saved_bytes_without"],
+               after = layers["saved_bytes"];
+  fmt::print(
+      "  computed again ({}): {}; {:.6g} FLOPs of a layer and "
+      "micro-batch\n  not saved: {}; {:.1f} % less than the {:.0f} bytes "
+      "of all\n",
+      layers["choice"].get<std::string>(), fmt::join(again, ", "),
+      layers["flops"].get<double>(), fmt::join(freed, ", "),
+      100 * (1 - after / before), before);
 }
 
 static void printMasks(const json &masks) {
@@ -313,7 +400,11 @@ void tool::printCost(const json &cost) {
   }
   printStates(cost["states"]);
   printVolumes(cost);
-  printSaved(cost);
+  for (const json &layers : cost["recompute"])
+    if (layers["layers"] > 0) {
+      printSaved(cost, layers);
+      printAgain(layers);
+    }
   printMasks(cost["dropout_masks"]);
   fmt::print("\ncollectives of a step, by cost formulas\n");
   fmt::print("  {:44} {:14} {:16} {:>7} {:>16}\n", "cause", "kind", "axes",
@@ -323,8 +414,14 @@ void tool::printCost(const json &cost) {
                each["cause"].get<std::string>(),
                each["kind"].get<std::string>(), axesText(each),
                each["calls"].get<std::int64_t>(), each["bytes"].get<double>());
+  const double products = cost["gemm_flops"],
+               attention = cost["attention_flops"], again = cost["flops_again"];
   fmt::print("{:.6g} FLOPs of a rank in products, {:.6g} in attention; {} "
              "live at the peak\n",
-             cost["gemm_flops"].get<double>(),
-             cost["attention_flops"].get<double>(), peakText(cost));
+             products, attention, peakText(cost));
+  if (again > 0)
+    fmt::print(
+        "{:.6g} of these FLOPs, +{:.2f} %, are computed again: they count "
+        "in HFU and not in MFU\n",
+        again, 100 * again / (products + attention - again));
 }

@@ -41,6 +41,9 @@ struct PartFlops {
 PartFlops layerFlops(const ModelConfig &model, const RankSizes &sizes);
 PartFlops headFlops(const RankSizes &sizes);
 
+/// What backward of one layer and micro-batch computes again of forward.
+FlopCount flopsAgain(const LayersUnder &layers);
+
 /// Forward and backward of one optimizer step on one rank.
 FlopCount stepFlops(const ModelConfig &model, const RankSizes &sizes);
 

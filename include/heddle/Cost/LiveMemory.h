@@ -15,14 +15,6 @@
 
 namespace heddle {
 
-/// A value that a block's forward keeps for its backward.
-struct SavedValue {
-  std::string name;         ///< as in the IR: "x1"
-  std::string reason;       ///< what in backward reads it
-  std::int64_t bytes = 0;   ///< of one layer
-  std::int64_t entries = 0; ///< layers, or one more for what flows in and out
-};
-
 /// The moment of a step at which most bytes are live, within one function.
 struct FramePeak {
   std::string function;          ///< "head", "block_bwd"
@@ -58,8 +50,9 @@ struct LiveMemory {
   std::int64_t microBatchLoops = 1;
   std::vector<FramePeak> frames; ///< the candidates, one per function
   /// Not with stages where W slots run apart from B, which share saved values
-  /// between them, where whole copies of parameters outlive a pass, and where a
-  /// place has neither layers nor the head.
+  /// between them, where whole copies of parameters outlive a pass, where all
+  /// of forward is repeated on cut sequences, and where a place has neither
+  /// layers nor the head.
   bool isPeakKnown = true;
 
   /// The candidate with most bytes.

@@ -8,6 +8,7 @@
 #ifndef HEDDLE_COST_RANKSIZES_H
 #define HEDDLE_COST_RANKSIZES_H
 
+#include "heddle/Cost/Recompute.h"
 #include "heddle/Model/Parameters.h"
 #include "heddle/Model/TrainSettings.h"
 #include "heddle/Plan/Plan.h"
@@ -20,18 +21,18 @@
 
 namespace heddle {
 
-/// Axes of the IR's mesh, outermost first: {"tp.kv", "tp.copy"}.
-using AxisList = std::vector<std::string>;
-
 /// A parameter family as one rank computes with it.
 struct RankParameter {
   ParameterFamily family;
   std::vector<std::int64_t> shape; ///< one instance's part, padding included
   AxisList axes;                   ///< that split it, in mesh order
 
+  /// Whether backward of any layer computes something again that reads it.
+  bool isReadAgain = false;
+
   std::int64_t elements() const; ///< of one instance's part
-  /// Whether a function of backward reads it: not where it was added only. The
-  /// head's forward and backward are one function.
+  /// Whether a function of backward reads it: not where it was added only, but
+  /// that is computed again. The head's forward and backward are one function.
   bool isReadByBackward() const;
 };
 
@@ -125,6 +126,12 @@ struct RankSizes {
   bool savesGathered[2] = {true, true};
 
   RankStages stages;
+  /// Choices of the model's layers, in the order of the first that has each.
+  std::vector<LayersUnder> recompute;
+  /// Layers of each choice, by chunk of any place.
+  std::vector<std::vector<std::int64_t>> choicesOfChunks;
+  /// Whether all layers save the second norm's input, which goes on as it is.
+  bool savesInput() const;
   /// Whether the head reads the embedding's table.
   bool isTied = false;
   RankStorage storage;

@@ -19,15 +19,6 @@ double allReduceBytes(double bytes, std::int64_t ranks);
 /// them and keep one part: (n-1) / n of them.
 double gatherOrScatterBytes(double bytes, std::int64_t ranks);
 
-/// A send is one to one, and its receive is not counted.
-enum class CollectiveKind {
-  AllReduce,
-  AllGather,
-  ReduceScatter,
-  AllToAll,
-  Send,
-};
-
 /// Collectives of one cause and size.
 struct StepCollective {
   CollectiveKind kind = CollectiveKind::AllReduce;

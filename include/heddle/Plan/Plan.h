@@ -110,7 +110,8 @@ struct PlanRecompute {
   PlanRange layers;
   PlanRecomputeKind kind = PlanRecomputeKind::Values;
   std::vector<std::string> values; ///< for Values: recomputed ones; may be none
-  std::int64_t budgetBytes = 0;    ///< for Budget
+  std::int64_t budgetBytes = 0;    ///< for Budget: of a layer and micro-batch
+  bool prune = true; ///< for Full: not what backward does not read
 
   bool operator==(const PlanRecompute &) const = default;
 };

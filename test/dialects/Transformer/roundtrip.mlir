@@ -437,3 +437,31 @@ func.func @names(%x: tensor<4x8xf32>, %w: tensor<8xf32>) {
   %0, %1 = transformer.rms_norm %x, %w epsilon 1.000000e-05 {as = ["n1", "n1_rstd"]} : (tensor<4x8xf32>, tensor<8xf32>) -> (tensor<4x8xf32>, tensor<4xf32>)
   return
 }
+
+// CHECK-LABEL: func.func @recompute(
+// CHECK-NEXT:    %0 = transformer.recompute {{%[^ ,:)]+}}, {{%[^ ,:)]+}} because "listed: frees m (49152 bytes)" : (tensor<4x32x96xf32>, tensor<4x32x96xf32>) -> tensor<4x32x96xf32> {
+// CHECK-NEXT:    ^bb0(%[[A:.*]]: tensor<4x32x96xf32>, %[[B:.*]]: tensor<4x32x96xf32>):
+// CHECK-NEXT:      %[[AGAIN:.*]] = transformer.gated silu %[[A]], %[[B]]
+// CHECK-NEXT:      transformer.yield %[[AGAIN]] : tensor<4x32x96xf32>
+// CHECK-NEXT:    }
+func.func @recompute(%gate: tensor<4x32x96xf32>, %up: tensor<4x32x96xf32>) {
+  %m = transformer.recompute %gate, %up because "listed: frees m (49152 bytes)" : (tensor<4x32x96xf32>, tensor<4x32x96xf32>) -> tensor<4x32x96xf32> {
+  ^bb0(%a: tensor<4x32x96xf32>, %b: tensor<4x32x96xf32>):
+    %again = transformer.gated silu %a, %b : (tensor<4x32x96xf32>, tensor<4x32x96xf32>) -> tensor<4x32x96xf32>
+    transformer.yield %again : tensor<4x32x96xf32>
+  }
+  return
+}
+
+func.func @block(%x: tensor<4x8xf32>) -> tensor<4x8xf32> {
+  return %x : tensor<4x8xf32>
+}
+func.func @block.1(%x: tensor<4x8xf32>) -> tensor<4x8xf32> {
+  return %x : tensor<4x8xf32>
+}
+// CHECK-LABEL: func.func @call_by_layer(
+// CHECK-NEXT:    %0 = transformer.call_by_layer [@block, @block.1] at %arg1 choices [0, 1, 0](%arg0) : (tensor<4x8xf32>) -> tensor<4x8xf32>
+func.func @call_by_layer(%x: tensor<4x8xf32>, %layer: index) {
+  %y = transformer.call_by_layer [@block, @block.1] at %layer choices [0, 1, 0](%x) : (tensor<4x8xf32>) -> tensor<4x8xf32>
+  return
+}

@@ -274,3 +274,54 @@ func.func @get_c1(%x: !transformer.stack<2 x tensor<8xf32>>, %i: index) {
   %0 = "transformer.get"(%x, %i) : (!transformer.stack<2 x tensor<8xf32>>, index) -> tensor<4xf32>
   return
 }
+
+// -----
+
+func.func @recompute_c1_argument(%x: tensor<8xf32>) {
+  // expected-error @below {{needs a body with an argument of the type of each operand, which ends in a yield that collects nothing}}
+  %0 = transformer.recompute %x because "test" : (tensor<8xf32>) -> tensor<4xf32> {
+  ^bb0(%a: tensor<4xf32>):
+    transformer.yield %a : tensor<4xf32>
+  }
+  return
+}
+
+// -----
+
+func.func @recompute_c1_collects(%x: tensor<8xf32>) {
+  // expected-error @below {{needs a body with an argument of the type of each operand}}
+  transformer.recompute %x because "test" : (tensor<8xf32>) -> () {
+  ^bb0(%a: tensor<8xf32>):
+    transformer.yield collect %a : tensor<8xf32>
+  }
+  return
+}
+
+// -----
+
+func.func @recompute_c2(%x: tensor<8xf32>) {
+  // expected-error @below {{yields 'tensor<8xf32>' as results of types 'tensor<4xf32>'}}
+  %0 = transformer.recompute %x because "test" : (tensor<8xf32>) -> tensor<4xf32> {
+  ^bb0(%a: tensor<8xf32>):
+    transformer.yield %a : tensor<8xf32>
+  }
+  return
+}
+
+// -----
+
+func.func private @other(tensor<4xf32>) -> tensor<4xf32>
+func.func @call_by_layer_c1(%x: tensor<8xf32>, %layer: index) {
+  // expected-error @below {{calls @other, which is no function of type '(tensor<8xf32>) -> tensor<8xf32>'}}
+  %0 = transformer.call_by_layer [@other] at %layer choices [0](%x) : (tensor<8xf32>) -> tensor<8xf32>
+  return
+}
+
+// -----
+
+func.func private @one(tensor<8xf32>) -> tensor<8xf32>
+func.func @call_by_layer_c2(%x: tensor<8xf32>, %layer: index) {
+  // expected-error @below {{chooses function 1 of 1}}
+  %0 = transformer.call_by_layer [@one] at %layer choices [0, 1](%x) : (tensor<8xf32>) -> tensor<8xf32>
+  return
+}

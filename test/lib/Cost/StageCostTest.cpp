@@ -308,6 +308,26 @@ TEST_F(Llama405B, OperationsOfAllRanksAreThoseOfTheModel) {
                    12 * 126 * s * s * d * B * 7 / 6 * (s + 1) / (2 * s));
 }
 
+// The published run computes the norms' results and the middle of the MLP
+// again: parts of sequences, of heads and of the ffn, in bf16; no product is
+// repeated.
+TEST_F(Llama405B, ListedValuesAreNotSaved) {
+  const Plan listed = must(readPlan(
+      root / "tools/examples/plans/llama-3.1-405b-16384.json", &model));
+  const std::vector<RankSizes> again = must(placeSizes(model, train, listed));
+  const double freed = 2 * (s * d / t * 2 + s / t * 4) + s * 53248 / t * 2;
+  for (std::size_t place = 0; place < 16; ++place) {
+    const RankSizes &sizes = again[place];
+    const LiveMemory memory = liveMemory(model, train, sizes),
+                     before = liveMemory(model, train, places[place]);
+    EXPECT_EQ(stepFlops(model, sizes).total(),
+              stepFlops(model, places[place]).total());
+    EXPECT_EQ(double(before.saved - memory.saved),
+              freed * double(sizes.stages.sets * sizes.stages.mostOfChunk));
+    EXPECT_LT(memory.peakBytes(), before.peakBytes()) << place;
+  }
+}
+
 // Seven layers at both ends, eight between them; norms are whole on each rank.
 // Parameters in bf16, sums of gradients, two moments and the master in fp32.
 TEST_F(Llama405B, StatesOfStagesAreThoseOfTheirLayers) {

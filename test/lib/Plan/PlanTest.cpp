@@ -134,7 +134,7 @@ Plan randomPlan(std::mt19937 &random) {
   plan.zero.gather =
       pick(random, {PlanGather::EveryPass, PlanGather::OncePerStep});
   plan.recompute = {{{0, 3}, PlanRecomputeKind::Values, {"n1", "sg"}, 0},
-                    {{4, 4}, PlanRecomputeKind::Full, {}, 0},
+                    {{4, 4}, PlanRecomputeKind::Full, {}, 0, random() % 2 == 0},
                     {{5, 6}, PlanRecomputeKind::Budget, {}, below(1000)}};
   plan.offload = {{"x1"}, random() % 2 == 0};
   plan.precision = {"fp8", "fp8", "fp32", "bf16", "fp32", {{"*norm*", "bf16"}}};
@@ -208,6 +208,7 @@ TEST(PlanText, RecomputeAndPrecisionShortForms) {
             (PlanRecompute{{0, 5}, PlanRecomputeKind::Values, {"n1", "m"}, 0}));
   EXPECT_EQ(recompute(R"({"budget_bytes": 77})"),
             (PlanRecompute{{0, 5}, PlanRecomputeKind::Budget, {}, 77}));
+  EXPECT_FALSE(recompute(R"([{"full": true, "prune": false}])").prune);
   Plan bf16 = planOf(mesh(1, 1, 1, 1) + R"(, "precision": "bf16")", model);
   EXPECT_EQ(bf16.precision,
             (PlanPrecision{"bf16", "bf16", "fp32", "fp32", "fp32", {}}));
@@ -279,6 +280,8 @@ TEST(PlanText, MalformedPlansAreRefused) {
        "expected a divisor of dp x cp = 6"},
       {"{" + good + R"("recompute": [{"full": true, "values": []}]})",
        "expected one of values, selective, full, budget_bytes"},
+      {"{" + good + R"("recompute": {"selective": true, "prune": false}})",
+       "'recompute.prune': is of what \"full\" computes"},
       {"{" + good + R"("precision": {"compute": "fp31"}})",
        "key 'precision.compute'"},
       {"{" + good + R"("buckets": {"gradient_bytes": -1}})",
@@ -320,8 +323,7 @@ TEST(PlanCheck, ExamplesForDpAndTpAreLegal) {
   EXPECT_EQ(checked(*large, test::llama405b(), 2048), "");
   Result<Plan> pipelined =
       readPlan(std::filesystem::path(examplePath("llama-3.1-405b-16384.json")));
-  EXPECT_THAT(checked(*pipelined, test::llama405b(), 2048),
-              HasSubstr("recompute (layers \"0..125\") is not supported yet"));
+  EXPECT_EQ(checked(*pipelined, test::llama405b(), 2048), "");
 }
 
 TEST(PlanCheck, MegatronCoversEveryFamily) {
@@ -426,9 +428,7 @@ TEST(PlanCheck, UnsupportedFeaturesAreNamedWhereActive) {
   EXPECT_EQ(with(2, 1, 1, R"("zero": {"stage": 1})"), "");
   EXPECT_EQ(with(1, 1, 1, R"("zero": {"stage": 3})"), "");
   EXPECT_EQ(with(2, 1, 1, R"("zero": {"reduce": "every_micro_batch"})"), "");
-  EXPECT_THAT(with(1, 1, 1, R"("recompute": "full")"),
-              HasSubstr("recompute (layers \"0..5\")" + tail));
-  EXPECT_THAT(with(1, 1, 1, R"("recompute": ["n1"])"), HasSubstr(tail));
+  EXPECT_EQ(with(1, 1, 1, R"("recompute": "full")"), "");
   EXPECT_THAT(with(1, 1, 1, R"("offload": {"optimizer": true})"),
               HasSubstr("offload.optimizer" + tail));
   EXPECT_THAT(with(1, 1, 1, R"("offload": {"saved": ["x"]})"),

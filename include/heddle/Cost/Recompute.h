@@ -1,0 +1,85 @@
+//===- Recompute.h - What backward computes again ---------------*- C++ -*-===//
+//
+// Forward of a block, op by op, with the names that plans know, so that what is
+// saved of it and what is done once more can be counted.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef HEDDLE_COST_RECOMPUTE_H
+#define HEDDLE_COST_RECOMPUTE_H
+
+#include "heddle/Plan/Plan.h"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace heddle {
+
+/// Axes of the IR's mesh, outermost first: {"tp.kv", "tp.copy"}.
+using AxisList = std::vector<std::string>;
+
+/// A send is one to one, and its receive is not counted.
+enum class CollectiveKind {
+  AllReduce,
+  AllGather,
+  ReduceScatter,
+  AllToAll,
+  Send,
+};
+
+/// A value that a block's forward keeps for its backward.
+struct SavedValue {
+  std::string name;         ///< as in the IR: "x1"
+  std::string reason;       ///< what in backward reads it
+  std::int64_t bytes = 0;   ///< of one layer
+  std::int64_t entries = 0; ///< layers, or one more for what flows in and out
+};
+
+/// A value of a block. What a collective makes of a value has its name, and a
+/// key of its own.
+struct BlockValue {
+  std::string key, name;
+  std::int64_t bytes = 0;
+};
+
+struct BlockOp {
+  /// What a collective moves.
+  struct Move {
+    CollectiveKind kind = CollectiveKind::AllReduce;
+    std::string cause;
+    AxisList axes;
+    std::int64_t elements = 0; ///< of the whole tensor
+  };
+
+  std::vector<BlockValue> results;
+  std::vector<std::string> reads;      ///< keys; "x", "delta" come in
+  std::vector<std::string> parameters; ///< by argument
+  double products = 0, attention = 0;  ///< operations
+  std::optional<Move> moves;
+  /// Of a parameter's part of a sum, while the op runs.
+  std::int64_t temporary = 0;
+  /// Whether one kernel may hold it together with others that read its results.
+  bool fuses = false;
+
+  /// Whether repeating it takes operations or traffic.
+  bool isCostly() const { return moves || products + attention > 0; }
+};
+
+/// Layers of one choice of what is computed again.
+struct LayersUnder {
+  PlanRecompute choice;    ///< of no layers in particular
+  std::int64_t layers = 0; ///< that the rank's place holds
+  std::vector<SavedValue> saved;
+  /// Ops that backward repeats, in forward's order. Where W slots run apart
+  /// from B, those that cost something are repeated once as well.
+  std::vector<BlockOp> again;
+
+  bool saves(std::string_view name) const;
+};
+
+} // namespace heddle
+
+#endif // HEDDLE_COST_RECOMPUTE_H
