@@ -14,13 +14,11 @@ FAMILIES = {"llama", "mistral", "qwen2", "qwen3", "gpt2"}
 PLANNED_FAMILIES = {*FAMILIES, "mixtral", "qwen2_moe", "qwen3_moe", "deepseek_v3"}  # plan and explain take them
 AXES = {"dp", "tp", "pp"}
 PRECISIONS = {"fp32": "fp32", "bf16_fp32_master": "bf16"}
-MISSING_PLAN_VALUES = {
-    "recompute": ("none", "recompute"),
-}
+RECOMPUTE = ("none", "selective", "full")
 # What Heddle does in any case, so that no key of a plan says it.
 GIVEN = {"labels_on": "labels_on is not chosen: every rank reads the labels that it needs"}
 PLAN_KEYS = {"dp", "tp", "pp", "cp", "ep", "microbatches", "microbatch_sizes", "precision", "sp", "zero", "bucket_numel",
-             *stages.KEYS, *GIVEN, *MISSING_PLAN_VALUES}
+             "recompute", *stages.KEYS, *GIVEN}
 WHOLE_MODEL = {"whole model": 0, "total": 0, "total+1": 1}  # bucket_numel in words: elements beyond all parameters
 ELEMENT_BYTES = 4
 OVERLAP_BYTES = 2 ** 30  # more than the small models of cases can use
@@ -106,10 +104,9 @@ def require_plan(plan):
         elif key in ("dp", "tp", "pp", "cp", "ep"):
             if value != 1 and key not in AXES:
                 needs.append(f"{key} {value}")
-        elif key in MISSING_PLAN_VALUES:
-            neutral, feature = MISSING_PLAN_VALUES[key]
-            if value != neutral:
-                needs.append(feature if value is True else f"{feature} ({key} {value})")
+        elif key == "recompute":
+            if value not in RECOMPUTE:
+                needs.append(f"recompute {value}")
         elif key == "precision":
             if value not in PRECISIONS:
                 needs.append(f"precision {value}")
@@ -138,6 +135,7 @@ def plan_of(plan, layers, sequences, parameters=0):
         "sequence_parallel": plan.get("sp", False),
         "precision": {"recipe": PRECISIONS[plan.get("precision", "fp32")]},
         "zero": {"stage": plan.get("zero", 0)},
+        "recompute": plan.get("recompute", "none"),
         **buckets_of(plan, parameters),
     }
 
