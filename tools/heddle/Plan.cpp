@@ -36,9 +36,9 @@ static cl::list<std::string>
                    "given several times"),
           cl::sub(plan));
 static cl::opt<std::int64_t>
-    limit("limit", cl::init(60000), cl::value_desc("N"),
+    limit("limit", cl::init(500000), cl::value_desc("N"),
           cl::desc("stop after N plans and tell the gap to the best possible; "
-                   "default 60000; 0: search all"),
+                   "default 500000; 0: search all"),
           cl::sub(plan));
 static cl::opt<bool> asJson("json", cl::desc("one JSON object on stdout"),
                             cl::sub(plan));
