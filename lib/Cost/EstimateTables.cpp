@@ -87,6 +87,13 @@ const PointShape &EstimateTables::shapeOf(const PlanPoint &point) {
   return found->second;
 }
 
+/// Whether a saved value is computed again without a product. Queries and keys
+/// that are normed are saved before their norm too.
+static bool isFree(const ModelConfig &model, const std::string &name) {
+  return name == "n1" || name == "n2" || name == "m" ||
+         (model.qkNorm && (name == "qr" || name == "kr"));
+}
+
 PointShape EstimateTables::makeShape(const PlanPoint &point) const {
   PointShape shape;
   if (train.sequenceLength % point.cp != 0) {
@@ -108,13 +115,13 @@ PointShape EstimateTables::makeShape(const PlanPoint &point) const {
   for (const SavedValue &value : savedPerLayer(one, *sizes)) {
     const std::int64_t bytes = alignBytes(value.bytes);
     shape.plain.none += bytes;
-    if (value.name != "n1" && value.name != "n2" && value.name != "m")
+    if (!isFree(model, value.name))
       shape.plain.selective += bytes;
     if (value.name == "x1")
       shape.plain.full += bytes;
     if (value.name != "gate" && value.name != "up" && value.name != "m")
       shape.sparse.none += bytes;
-    if (value.name == "n1" || value.name == "n2")
+    if (isFree(model, value.name) && value.name != "m")
       shape.sparse.selective -= bytes;
   }
   shape.plainFrame =

@@ -399,9 +399,6 @@ std::vector<std::string> notCompiledYet(const PlanPoint &point,
     names.push_back(fmt::format("context parallelism (cp {})", point.cp));
   if (point.ep > 1)
     names.push_back(fmt::format("expert parallelism (ep {})", point.ep));
-  if (std::any_of(point.recomputed.begin(), point.recomputed.end(),
-                  [](std::int64_t count) { return count > 0; }))
-    names.push_back("recompute");
   if (point.offloadsOptimizer)
     names.push_back("offload of the optimizer");
   if (point.recipe != "fp32" && point.recipe != "bf16")

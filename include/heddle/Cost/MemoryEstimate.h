@@ -76,8 +76,6 @@ struct LayerSaved {
 ///  values.
 ///  - cp: sequences are s / cp long; keys and values of all of the sequence are
 ///    there for one layer at a time (ring: of two parts).
-///  - recompute: a layer keeps less, and what it computes again is there during
-///    its backward.
 ///  - offload: the optimizer's numbers are on the host but for two blocks'.
 ///  - fp8, nvfp4: two quantized copies of each matrix beside the parameters.
 class MemoryEstimator {

@@ -120,6 +120,20 @@ std::vector<PlanPoint> compiledPoints(const ModelConfig &model) {
        .reduce = PlanReduce::EveryMicroBatch,
        .gather = PlanGather::EveryPass,
        .recipe = "bf16"});
+  for (PointRecompute kind :
+       {PointRecompute::Selective, PointRecompute::Full}) {
+    add({.dp = 4,
+         .tp = 2,
+         .microBatch = 4,
+         .recompute = kind,
+         .recomputed = {model.layers},
+         .recipe = "bf16"});
+    add({.dp = 4,
+         .microBatch = 4,
+         .recompute = kind,
+         .recomputed = {model.layers / 2},
+         .recipe = "bf16"});
+  }
   return points;
 }
 
