@@ -123,20 +123,24 @@ private:
   }
 
   /// Whether a region is run on this stage: no case is whose number its table
-  /// does not have.
+  /// does not have, and no loop that has no iteration.
   bool isRun(Operation &op, Region &region) {
+    if (auto loop = dyn_cast<rt::ForOp>(op)) {
+      std::optional<int64_t> upper = largestUpper(loop);
+      return !upper || !loop.getLower() || *upper > *loop.getLower();
+    }
     auto cases = dyn_cast<rt::SwitchOp>(op);
     auto all = cases ? valuesOf(cases.getSelector()) : std::nullopt;
     return !all || llvm::is_contained(
                        *all, cases.getValues()[region.getRegionNumber()]);
   }
 
-  /// How many iterations a loop has at most.
-  int64_t largestUpper(rt::ForOp loop) {
+  /// The largest upper bound that a loop has; none where it is not known.
+  std::optional<int64_t> largestUpper(rt::ForOp loop) {
     if (loop.getUpper())
       return *loop.getUpper();
     auto all = valuesOf(loop.getUpperValue());
-    return all ? *llvm::max_element(*all) : 1;
+    return all ? std::optional(*llvm::max_element(*all)) : std::nullopt;
   }
 
   /// Inputs are given to every stage, whether it reads them or not.
@@ -192,7 +196,7 @@ private:
           end += stride * (count.value() - 1);
       if (auto argument = dyn_cast<BlockArgument>(index))
         if (auto loop = dyn_cast<rt::ForOp>(argument.getOwner()->getParentOp()))
-          end += stride * (largestUpper(loop) - 1);
+          end += stride * (largestUpper(loop).value_or(1) - 1);
     }
     auto byStage = buffer->getAttrOfType<DenseI64ArrayAttr>(kBytesByStageName);
     object.bytes =

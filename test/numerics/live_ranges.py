@@ -49,7 +49,7 @@ def plan(dp, tp, micro_batches, pp=1, layers=None, schedule=None, zero=0, **more
 
 
 EVEN, UNEVEN = [["0..1"], ["2..4"]], [["0..3"], ["4"]]
-NO_LAYERS = [[""], ["0..4"], [""]]
+ENDS_ALONE = [[""], ["0..4"], [""]]
 CHUNKS, BACK = [["0", "2..3"], ["1", "4"]], [["0", "4"], ["1..2", "3"]]
 PLANS = [
     (MODEL, plan(1, 1, 3, 2, EVEN, "one_f_one_b")),
@@ -66,7 +66,7 @@ PLANS = [
     (MODEL, plan(1, 2, 4, 2, EVEN, "gpipe")),
     (MODEL, plan(1, 2, 4, 2, UNEVEN, "one_f_one_b", **SP)),
     (TIED, plan(2, 1, 3, 2, UNEVEN, "one_f_one_b", zero=1)),
-    (MODEL, plan(1, 1, 5, 3, NO_LAYERS, "one_f_one_b")),
+    (MODEL, plan(1, 1, 5, 3, ENDS_ALONE, "one_f_one_b")),
     (MODEL, plan(1, 1, 5, 2, EVEN, "zb_h2")),
     (GPT2, plan(1, 1, 4, 2, BACK, "v_half")),
     (MODEL, plan(1, 1, 4, 2, BACK, "v_min")),
