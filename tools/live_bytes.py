@@ -10,11 +10,14 @@ stream goes on until that stream waits for it, by events.
     tools/live_bytes.py FILE...            prints the figures of each rank, as JSON
     tools/live_bytes.py --against PROGRAM DIR
                                            compares the ranks of DIR with PROGRAM/memory.json
+    tools/live_bytes.py --objects PROGRAM DIR
+                                           the same of live_peak_bytes, of a program compiled with --apart
 
 Exit code 1 where figures differ.
 """
 import argparse
 import bisect
+import itertools
 import json
 import pathlib
 import sys
@@ -83,29 +86,144 @@ def lives(history, moments, steps):
     yield begin, (steps - 1 if read_first else last)
 
 
+def read(path):
+    """The header of a file, and its lines."""
+    with open(path) as file:
+        header, *lines = [json.loads(line) for line in file]
+    # A kernel in several parts is one piece of work.
+    return header, lines[:1] + [line for before, line in zip(lines, lines[1:]) if line != before]
+
+
+def lifetimes(lines):
+    """How many pieces of work there are, and per range (allocation, begin, end) when it is in use: [first, last] of
+    pieces of work."""
+    work = [line for line in lines if "work" in line]
+    moments = last_moments(lines)
+    ends, found = touches(work)
+    return len(work), {(allocation, *ends[allocation][i:i + 2]):
+                       [life for life in lives(history, moments, len(work)) if life[0] <= life[1]]
+                       for (allocation, i), history in found.items()}
+
+
+def sums(steps, spans):
+    """What is in use at each piece of work. spans: (bytes, first, last)."""
+    change = [0] * (steps + 1)
+    for size, first, last in spans:
+        change[first] += size
+        change[last + 1] -= size
+    return list(itertools.accumulate(change[:-1]))
+
+
 def measure(path):
     """Of the step in a file: the highest byte, the most bytes live at once, their sum over all work."""
-    with open(path) as file:
-        lines = [json.loads(line) for line in file]
-    # A kernel in several parts is one piece of work.
-    lines = lines[:2] + [line for before, line in zip(lines[1:], lines[2:]) if line != before]
-    work = [line for line in lines[1:] if "work" in line]
-    moments = last_moments(lines[1:])
-    ends, found = touches(work)
-    change = [0] * (len(work) + 1)
-    for (allocation, i), history in found.items():
-        size = ends[allocation][i + 1] - ends[allocation][i]
-        for begin, last in lives(history, moments, len(work)):
-            if last >= begin:
-                change[begin] += size
-                change[last + 1] -= size
-    live = most = total = 0
-    for one in change:
-        live += one
-        most = max(most, live)
-        total += live
-    return {"rank": lines[0]["rank"], "arena_bytes": sum(order[-1] for order in ends.values()),
-            "touched_peak_bytes": most, "touched_sum_bytes": total}
+    header, lines = read(path)
+    steps, ranges = lifetimes(lines)
+    live = sums(steps, [(end - begin, *life) for (_, begin, end), found in ranges.items() for life in found])
+    highest = {}
+    for allocation, _, end in ranges:
+        highest[allocation] = max(highest.get(allocation, 0), end)
+    return {"rank": header["rank"], "arena_bytes": sum(highest.values()), "touched_peak_bytes": max(live),
+            "touched_sum_bytes": sum(live)}
+
+
+LASTING = ("parameters", "gradients", "optimizer", "inputs", "outputs")
+PASSING = ("received.", "sent.")  # between stages: with it a slot begins or ends
+
+
+class Objects:
+    """Objects of memory, by the ranges of a step in which nothing shares bytes (compile --apart).
+
+    An object counts whole while any byte of it is in use. What a function is given is held while it runs: as long as
+    work touches the function's own objects, and no other's, within a slot. What is held in the loop over slots is held
+    from the first to the last that functions or what is saved show of it. What lasts from step to step counts always."""
+
+    def __init__(self, path, one):
+        header, self.lines = read(path)
+        self.buffers = sorted((each for each in one["buffers"] if each["bytes"]), key=lambda each: each["offset"])
+        self.begins = [each["offset"] for each in self.buffers]
+        self.arena = header["allocations"].index("compute")
+        self.steps, ranges = lifetimes(self.lines)
+        self.lives = {}
+        for (allocation, begin, _), found in ranges.items():
+            if allocation == self.arena:
+                self.lives.setdefault(self.holding(begin), []).extend(found)
+
+    def holding(self, byte):
+        """The number of the object that a byte is a part of."""
+        number = bisect.bisect_right(self.begins, byte) - 1
+        each = self.buffers[number]
+        if number < 0 or byte >= each["offset"] + each["bytes"]:
+            sys.exit(f"byte {byte} is touched and is a part of no object; was the program compiled with --apart?")
+        return number
+
+    def runs(self):
+        """Runs of functions: [first work, last work, numbers of the objects that their work touches]."""
+        found, function = [], None
+        for time, line in enumerate(line for line in self.lines if "work" in line):
+            numbers = {self.holding(begin) for ranges in (line["reads"], line["writes"])
+                       for allocation, begin, size in ranges if size and allocation == self.arena}
+            own = {self.buffers[number]["function"] for number in numbers} - {"step"}
+            if not own:
+                if any(self.buffers[number]["name"].startswith(PASSING) for number in numbers):
+                    function = None
+                continue
+            if own != function:
+                found.append([time, time, set()])
+                function = own
+            found[-1][1] = time
+            found[-1][2] |= numbers
+        return found
+
+    def spans(self):
+        """Per object that does not last, when it is held: [first, last] of work."""
+        runs = self.runs()
+        begins = [run[0] for run in runs]
+        slots = [run[:2] for run in runs]
+        slots += [life for number, lives in self.lives.items() for life in lives
+                  if self.buffers[number]["held_in"] and self.buffers[number]["class"] == "saved"]
+
+        def around(number, time):
+            run = runs[bisect.bisect_right(begins, time) - 1] if runs and time >= begins[0] else None
+            isGiven = run and time <= run[1] and number in run[2] and self.buffers[number]["function"] == "step"
+            return run[:2] if isGiven else (time, time)
+
+        for number, lives in self.lives.items():
+            held = lives
+            if self.buffers[number]["held_in"]:
+                held = [(min(first for first, _ in [*slots, *lives]), max(last for _, last in [*slots, *lives]))]
+            yield number, merged([around(number, first)[0], around(number, last)[1]] for first, last in held)
+
+    def peak(self):
+        """The most bytes of objects that are held at once."""
+        lasting = sum(each["bytes"] for each in self.buffers if each["class"] in LASTING)
+        return lasting + max(sums(self.steps, [(self.buffers[number]["bytes"], *span) for number, spans in self.spans()
+                                               if self.buffers[number]["class"] not in LASTING for span in spans]))
+
+
+def merged(spans):
+    """Spans that do not overlap, of some that may."""
+    found = []
+    for first, last in sorted(spans):
+        if found and first <= found[-1][1]:
+            found[-1][1] = max(found[-1][1], last)
+        else:
+            found.append([first, last])
+    return found
+
+
+def class_of_rank(classes):
+    """Per rank its class: the axis pp is the slowest."""
+    return [one for one in classes for _ in range(one["count"])]
+
+
+def object_differences(apart, folder):
+    """What of live_peak_bytes, which counts objects whole, the ranges of a program compiled with --apart do not
+    confirm."""
+    classes = json.loads((pathlib.Path(apart) / "memory.json").read_text())["classes"]
+    for rank, one in enumerate(class_of_rank(classes)):
+        found = Objects(pathlib.Path(folder) / f"ranges.{rank}.jsonl", one).peak()
+        if found != one["live_peak_bytes"]:
+            yield f"rank {rank} has {found} live_peak_bytes, memory.json has {one['live_peak_bytes']}"
 
 
 def differences(program, folder):
@@ -113,30 +231,36 @@ def differences(program, folder):
     program = pathlib.Path(program)
     classes = json.loads((program / "memory.json").read_text())["classes"]
     files = sorted(pathlib.Path(folder).glob("ranges.*.jsonl"), key=lambda path: int(path.suffixes[0][1:]))
-    expected = sum(one["count"] for one in classes)
-    if len(files) != expected:
-        yield f"{folder} has ranges of {len(files)} ranks, expected {expected}"
+    expected = {}
+    for one in classes:
+        for touched in one["touched"]:
+            figures = {"arena_bytes": one["arena_bytes"], "touched_peak_bytes": touched["peak_bytes"],
+                       "touched_sum_bytes": touched["sum_bytes"]}
+            expected.update((rank, figures) for first, last in touched["ranks"] for rank in range(first, last + 1))
+    if len(files) != len(expected):
+        yield f"{folder} has ranges of {len(files)} ranks, expected {len(expected)}"
         return
-    found = [measure(path) for path in files]
-    for number, one in enumerate(classes):
-        # The axis pp is the slowest. memory.json has what the fullest rank of a stage has.
-        ranks = found[number * expected // len(classes):(number + 1) * expected // len(classes)]
-        for name in ("arena_bytes", "touched_peak_bytes", "touched_sum_bytes"):
-            most = max(rank[name] for rank in ranks)
-            if most != one[name]:
-                yield f"ranks {one['ranks']} have {most} {name}, memory.json has {one[name]}"
+    for path in files:
+        found = measure(path)
+        for name, bytes_ in expected[found["rank"]].items():
+            if found[name] != bytes_:
+                yield f"rank {found['rank']} has {found[name]} {name}, memory.json has {bytes_}"
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--against", metavar="PROGRAM")
+    parser.add_argument("--objects", metavar="PROGRAM")
     parser.add_argument("paths", nargs="+")
     arguments = parser.parse_args()
-    if not arguments.against:
+    if not arguments.against and not arguments.objects:
         for path in arguments.paths:
             print(json.dumps(measure(path)))
         return
-    found = [one for folder in arguments.paths for one in differences(arguments.against, folder)]
+    found = []
+    for folder in arguments.paths:
+        found += differences(arguments.against, folder) if arguments.against else []
+        found += object_differences(arguments.objects, folder) if arguments.objects else []
     print("\n".join(found) or "arena and live bytes are those of memory.json")
     sys.exit(bool(found))
 

@@ -5,6 +5,7 @@
 #include "passes/Lowering/WalkProgram.h"
 
 #include <map>
+#include <set>
 
 using namespace mlir;
 
@@ -179,27 +180,147 @@ private:
   int64_t now = 0;
 };
 
+/// Which ranks use their bytes alike. A rank's part of a row begins a multiple
+/// of its place further; between ranks whose part lies between the same ends of
+/// ranges that do not depend on the rank (the tensor that the row begins with),
+/// nothing differs but the addresses.
+class RankKinds {
+public:
+  explicit RankKinds(rt::ProgramOp program)
+      : program(program), ofData(axesOfData(program)) {
+    for (int64_t stage = 0; stage < program.getNumStages(); ++stage)
+      findTurns(stage);
+  }
+
+  /// Equal for ranks of one kind.
+  std::vector<int64_t> of(int64_t rank) {
+    std::vector<int64_t> kind = {stageOf(program, rank)};
+    Builder builder(program.getContext());
+    for (const auto &axis : ofData)
+      kind.push_back(
+          placeOver(program, builder.getStrArrayAttr({axis.getKey()}), rank));
+    for (const auto &[axes, places] : turns[kind.front()]) {
+      auto list = cast<ArrayAttr>(Attribute::getFromOpaquePointer(axes));
+      auto next = places.upper_bound(placeOver(program, list, rank));
+      kind.push_back(std::distance(places.begin(), next));
+    }
+    return kind;
+  }
+
+private:
+  /// The part of an object that a rank has: from `begin` on, `step` bytes
+  /// further on the next place.
+  struct Part {
+    ArrayAttr axes;
+    int64_t begin, step;
+  };
+  struct Object {
+    std::vector<Part> parts;
+    std::set<int64_t> ends; ///< of what is the same on every rank
+  };
+
+  void findTurns(int64_t stage) {
+    std::map<std::string, Object> objects;
+    program.walk([&](rt::BufferOp buffer) {
+      add(objects[buffer.getName().str()], buffer,
+          buffer.getPlaceAt(stage).front());
+    });
+    auto &ofStage = turns.emplace_back();
+    for (const auto &[name, object] : objects)
+      for (const Part &part : object.parts)
+        for (int64_t end : object.ends)
+          addTurn(ofStage[part.axes.getAsOpaquePointer()], part, end);
+  }
+
+  /// A buffer or a view that begins at `begin`, and the views of it.
+  void add(Object &object, Value buffer, int64_t begin) {
+    auto type = cast<rt::BufType>(buffer.getType());
+    object.ends.insert({begin, begin + type.getSpanBytes()});
+    for (Operation *user : buffer.getUsers()) {
+      auto view = dyn_cast<rt::ViewOp>(user);
+      if (!view)
+        continue;
+      int64_t at = begin + view.getOffset() * type.getElementBytes();
+      bool isPart = false;
+      for (auto [index, stride] :
+           llvm::zip(view.getIndices(), view.getStrides()))
+        if (auto place = index.getDefiningOp<rt::RankIndexOp>()) {
+          isPart = true;
+          object.parts.push_back(
+              {place.getAxes(), at,
+               place.getStep() * stride * type.getElementBytes()});
+        }
+      if (!isPart)
+        add(object, view, at);
+    }
+  }
+
+  void addTurn(std::set<int64_t> &places, const Part &part, int64_t end) {
+    int64_t bytes = end - part.begin;
+    if (bytes <= 0 || part.step <= 0)
+      return;
+    places.insert(bytes / part.step);
+    if (bytes % part.step != 0)
+      places.insert(bytes / part.step + 1);
+  }
+
+  rt::ProgramOp program;
+  llvm::StringSet<> ofData;
+  /// By stage and list of axes: places from which on it is another kind.
+  std::vector<std::map<const void *, std::set<int64_t>>> turns;
+};
+
+int64_t countRanks(rt::ProgramOp program) {
+  int64_t ranks = 1;
+  for (auto axis : program.getMesh().getAsRange<rt::AxisAttr>())
+    ranks *= axis.getSize();
+  return ranks;
+}
+
+void addRank(std::vector<TouchedBytes> &list, const TouchedBytes &found,
+             int64_t rank) {
+  auto same = llvm::find_if(list, [&](const TouchedBytes &other) {
+    return other.peak == found.peak && other.sum == found.sum;
+  });
+  if (same == list.end())
+    same = list.insert(same, {found.peak, found.sum, {}});
+  if (same->ranks.empty() || same->ranks.back().second != rank - 1)
+    same->ranks.emplace_back(rank, rank);
+  same->ranks.back().second = rank;
+}
+
+FailureOr<TouchedBytes> measure(rt::ProgramOp program, ProgramWalker &walker,
+                                int64_t rank) {
+  Endings endings(program);
+  if (failed(walker.walk(rank, endings)))
+    return failure();
+  Profile profile(program, endings.finish());
+  if (failed(walker.walk(rank, profile)))
+    return failure();
+  return profile.finish();
+}
+
 } // namespace
 
-FailureOr<std::vector<TouchedBytes>> touchedBytes(ModuleOp module) {
-  std::vector<TouchedBytes> stages;
+FailureOr<std::vector<std::vector<TouchedBytes>>>
+touchedBytes(ModuleOp module) {
+  std::vector<std::vector<TouchedBytes>> stages;
   for (auto program : module.getOps<rt::ProgramOp>()) {
     stages.resize(program.getNumStages());
     ProgramWalker walker(program);
-    if (failed(walker.forEachKind([&](int64_t rank) -> LogicalResult {
-          Endings endings(program);
-          if (failed(walker.walk(rank, endings)))
-            return failure();
-          Profile profile(program, endings.finish());
-          if (failed(walker.walk(rank, profile)))
-            return failure();
-          TouchedBytes found = profile.finish();
-          TouchedBytes &most = stages[stageOf(program, rank)];
-          most.peak = std::max(most.peak, found.peak);
-          most.sum = std::max(most.sum, found.sum);
-          return success();
-        })))
-      return failure();
+    RankKinds kinds(program);
+    std::map<std::vector<int64_t>, TouchedBytes> known;
+    int64_t ranks = countRanks(program);
+    for (int64_t rank = 0; rank < ranks; ++rank) {
+      auto [kind, isNew] = known.try_emplace(kinds.of(rank));
+      if (isNew) {
+        FailureOr<TouchedBytes> found = measure(program, walker, rank);
+        if (failed(found))
+          return failure();
+        kind->second = *found;
+      }
+      addRank(stages[stageOf(program, rank)], kind->second, rank);
+    }
   }
   return stages;
 }

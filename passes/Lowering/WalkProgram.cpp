@@ -5,7 +5,6 @@
 #include "llvm/ADT/DenseSet.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringExtras.h"
-#include "llvm/ADT/StringSet.h"
 
 using namespace mlir;
 
@@ -53,8 +52,7 @@ int64_t firstOfGroup(rt::ProgramOp program, ArrayAttr axes, int64_t rank) {
   return first;
 }
 
-/// The axes along which places differ by more than a multiple of a number.
-static llvm::StringSet<> axesOfData(rt::ProgramOp program) {
+llvm::StringSet<> axesOfData(rt::ProgramOp program) {
   llvm::StringSet<> axes;
   if (program.getStages())
     axes.insert(*program.getStages());

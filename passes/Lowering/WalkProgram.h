@@ -11,6 +11,7 @@
 #include "passes/Lowering/WalkCode.h"
 
 #include "llvm/ADT/STLFunctionalExtras.h"
+#include "llvm/ADT/StringSet.h"
 
 namespace heddle::lowering {
 
@@ -29,11 +30,14 @@ struct Touch {
   bool reads = false, writes = false;
 };
 
+/// The axes along which places differ by data: stages, numbers, channels,
+/// mirrors.
+llvm::StringSet<> axesOfData(rt::ProgramOp program);
+
 /// The ranks that stand at one of the ends of each axis. An address is affine
 /// in a rank's place along an axis: what touches at neither end touches nowhere
-/// in between, as long as parts of neighbours have one size. Of axes along
-/// which places differ by data (stages, numbers, channels, mirrors), every
-/// place.
+/// in between, as long as parts of neighbours have one size. Of axes of data,
+/// every place.
 llvm::SmallVector<int64_t> ranksAtEnds(rt::ProgramOp program);
 
 /// The pipeline stage of a rank; 0 where no axis is said to be theirs.

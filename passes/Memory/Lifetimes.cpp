@@ -231,6 +231,24 @@ private:
     queued[stream].clear();
   }
 
+  /// The loop over slots, where any of these is in it; "" for none.
+  StringRef loopOf(ArrayRef<Touch> list) {
+    if (!found.function->getParentOfType<rt::ProgramOp>().getStages())
+      return "";
+    for (const Touch &touch : list) {
+      if (touch.scopes.empty())
+        continue;
+      auto loop = dyn_cast<rt::ForOp>(touch.scopes.front()->getParentOp());
+      bool calls =
+          loop && loop.getBody()
+                      .walk([](rt::CallOp) { return WalkResult::interrupt(); })
+                      .wasInterrupted();
+      if (calls)
+        return loop.getName();
+    }
+    return "";
+  }
+
   void setLifetime(Object &object, ArrayRef<Touch> list) {
     if (list.empty())
       return;
@@ -251,6 +269,8 @@ private:
           return isa<rt::SwitchOp>(scope->getParentOp());
         }))
       common = 0;
+    if (common == 0)
+      object.heldIn = loopOf(list);
     object.first = std::numeric_limits<int64_t>::max();
     for (const Touch &touch : list) {
       bool inside = touch.scopes.size() > common;

@@ -17,6 +17,8 @@ struct Object {
   llvm::SmallVector<rt::BufferOp> buffers;
   /// First and last position in its function at which it must keep its bytes.
   int64_t first = -1, last = -1;
+  /// The loop over slots, where it keeps its bytes for all of them; "" else.
+  llvm::StringRef heldIn;
   int64_t offset = 0;
 
   /// Lives from step to step.
@@ -34,10 +36,10 @@ struct FunctionObjects {
   llvm::SmallVector<mlir::Operation *> positions;
 };
 
-/// Finds the objects of `function` on a pipeline stage: those of cases that it
-/// never runs are none of it. Within a loop an object keeps its bytes for
-/// the whole loop, unless each iteration writes it before it reads it and
-/// nobody outside touches it.
+/// Finds the objects of `function` on a pipeline stage: those of cases and
+/// loops that it never runs are none of it. Within a loop an object keeps its
+/// bytes for the whole loop, unless each iteration writes it before it reads it
+/// and nobody outside touches it.
 FunctionObjects findObjects(rt::FuncOp function, int64_t stage);
 
 } // namespace heddle::memory

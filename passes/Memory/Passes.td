@@ -12,11 +12,17 @@ def PlaceBuffersPass : Pass<"memory-place-buffers", "::mlir::ModuleOp"> {
     functions it calls share one frame behind that, each function packed by
     lifetime.
 
-    - Expects: `lowering-lower-to-rt` has run.
+    With `apart` nothing shares bytes with anything: ranges that such a program
+    touches tell objects apart.
+
+    - Expects: `lowering-lower-to-rt` has run; buffers may have been placed before.
     - Leaves: final offsets and the size of the arena; `getMemoryReport` then says
       live bytes at the peak, arena bytes, and every object with its reason.
     - Skips: nothing.
   }];
+  let options = [
+    Option<"apart", "apart", "bool", "false", "Each object has bytes of its own">,
+  ];
 }
 
 #endif // HEDDLE_MEMORY_PASSES

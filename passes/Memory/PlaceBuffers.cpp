@@ -45,11 +45,14 @@ public:
   }
 
   /// Returns the bytes of the arena.
-  int64_t place() {
-    int64_t end = 0;
-    for (Object *object : persistent) {
-      object->offset = llvm::alignTo(end, kAlignment);
-      end = object->offset + object->bytes;
+  int64_t place(bool apart) {
+    int64_t end = placeApart(persistent, 0);
+    if (apart) {
+      forEach([&](FunctionObjects &, Object &object) {
+        if (!object.isPersistent())
+          end = placeApart(&object, end);
+      });
+      return end;
     }
     end = std::max(end, pack(transient, llvm::alignTo(end, kAlignment)));
     int64_t base = llvm::alignTo(end, kAlignment);
@@ -73,10 +76,10 @@ public:
         if (object == function.objects.end())
           return;
         auto to = list.begin() + stage * width;
-        *to = std::max<int64_t>(0, object->second.offset +
-                                       buffer.getPlaceAt(stage).front() -
+        SmallVector<int64_t> place = buffer.getPlaceAt(stage);
+        *to = std::max<int64_t>(0, object->second.offset + place.front() -
                                        object->second.begin);
-        llvm::copy(buffer.getStrides(), to + 1);
+        llvm::copy(ArrayRef(place).drop_front(), to + 1);
       });
     };
     all(step);
@@ -131,6 +134,15 @@ public:
   }
 
 private:
+  /// Places objects one behind the other from `end` on; returns the new end.
+  static int64_t placeApart(ArrayRef<Object *> objects, int64_t end) {
+    for (Object *object : objects) {
+      object->offset = llvm::alignTo(end, kAlignment);
+      end = object->offset + object->bytes;
+    }
+    return end;
+  }
+
   static void sort(FunctionObjects &function,
                    SmallVectorImpl<Object *> &persistent,
                    SmallVectorImpl<Object *> &transient) {
@@ -172,13 +184,13 @@ static DictionaryAttr describe(const ObjectPlaces &places, Builder &builder) {
 }
 
 /// Places all buffers of a program, on every stage.
-static void placeBuffers(rt::ProgramOp program) {
+static void placeBuffers(rt::ProgramOp program, bool apart) {
   Places places;
   ObjectPlaces objects;
   SmallVector<int64_t> bytes;
   for (int64_t stage = 0; stage < program.getNumStages(); ++stage) {
     ProgramMemory memory(program, stage);
-    bytes.push_back(memory.place());
+    bytes.push_back(memory.place(apart));
     memory.write(places);
     memory.writeObjects(objects);
   }
@@ -210,7 +222,7 @@ MemoryReport heddle::getMemoryReport(ModuleOp module, int64_t stage) {
       result.objects.push_back({object.name, object.memoryClass,
                                 function.function.getSymName().str(),
                                 object.reason, object.bytes, object.begin,
-                                object.layerStride});
+                                object.layerStride, object.heldIn.str()});
     });
   }
   return result;
@@ -227,11 +239,13 @@ std::vector<MemoryReport> heddle::getMemoryReports(ModuleOp module) {
 namespace heddle {
 namespace {
 struct PlaceBuffersPass : impl::PlaceBuffersPassBase<PlaceBuffersPass> {
+  using PlaceBuffersPassBase::PlaceBuffersPassBase;
+
   void runOnOperation() override {
     for (auto program : getOperation().getOps<rt::ProgramOp>()) {
       if (failed(verifyBounds(program)))
         return signalPassFailure();
-      placeBuffers(program);
+      placeBuffers(program, apart);
     }
   }
 

@@ -3,9 +3,10 @@
 
 Each plan is compiled and run in checking mode, ranks as threads, two steps; of the second one each
 rank writes what it touched. tools/live_bytes.py, which reads nothing else, must find the arena's
-bytes, the most bytes in use at once and their sum over all work that memory.json of that rank's
-stage says. Then one number of one program's tables is changed, so that a micro-batch takes a set of
-saved values one slot before it is free: the figures must tell.
+bytes, the most bytes in use at once and their sum over all work that memory.json says of that rank.
+The same plan compiled with --apart, so that ranges tell objects apart, must show the live peak that
+counts objects whole, and say the same one. Then one number of one program's tables is changed, so
+that a micro-batch takes a set of saved values one slot before it is free: the figures must tell.
 
     live_ranges.py --heddle build/bin/heddle [--count N]
 
@@ -82,6 +83,14 @@ def called(command):
         sys.exit(f"{' '.join(map(str, command))}: exit code {run.returncode}\n{run.stdout[-2000:]}{run.stderr[-2000:]}")
 
 
+def compile_to(heddle, folder, name, *options):
+    out = folder / name
+    called([heddle, "compile", folder / "config.json", "--plan", folder / "plan.json", "--train",
+            folder / "train.yaml", "--cluster", folder / "cluster.yaml", "-o", out, *options])
+    (out / "data.txt").write_bytes(bytes(i * 7 % 31 for i in range(4096)))
+    return out
+
+
 def compiled(heddle, folder, model, made):
     sizes = dict(made["mesh"])
     (folder / "config.json").write_text(json.dumps(model))
@@ -91,17 +100,31 @@ def compiled(heddle, folder, model, made):
                                        "seed: 1\n")
     (folder / "cluster.yaml").write_text("name: this machine\nnodes: 1\ndevices_per_node: 16\ndevice: host\n"
                                          "links: [{level: node, gbytes_per_s: 5}]\n")
-    out = folder / "out"
-    called([heddle, "compile", folder / "config.json", "--plan", folder / "plan.json", "--train",
-            folder / "train.yaml", "--cluster", folder / "cluster.yaml", "-o", out])
-    (out / "data.txt").write_bytes(bytes(i * 7 % 31 for i in range(4096)))
-    return out
+    return compile_to(heddle, folder, "out")
+
+
+def run(heddle, out):
+    called([heddle, "run", out, "--threads", "--steps", 2, "--data", out / "data.txt", "--check", "--ranges", out])
 
 
 def found(heddle, out):
     """How the ranges of a run differ from memory.json."""
-    called([heddle, "run", out, "--threads", "--steps", 2, "--data", out / "data.txt", "--check", "--ranges", out])
+    run(heddle, out)
     return list(live_bytes.differences(out, out))
+
+
+def peaks(out):
+    return [one["live_peak_bytes"] for one in json.loads((out / "memory.json").read_text())["classes"]]
+
+
+def found_apart(heddle, folder, out):
+    """How those of the plan of `out` with its objects apart do."""
+    apart = compile_to(heddle, folder, "apart", "--apart")
+    run(heddle, apart)
+    yield from live_bytes.differences(apart, apart)
+    yield from live_bytes.object_differences(apart, apart)
+    if peaks(apart) != peaks(out):
+        yield f"live peaks of objects are {peaks(apart)} apart and {peaks(out)} packed"
 
 
 def take_sets_early(out):
@@ -132,7 +155,7 @@ def main():
     for model, made in [*PLANS[:arguments.count], (MODEL, FAULTY)]:
         with tempfile.TemporaryDirectory() as folder:
             out = compiled(arguments.heddle, pathlib.Path(folder), model, made)
-            wrong = found(arguments.heddle, out)
+            wrong = found(arguments.heddle, out) + list(found_apart(arguments.heddle, pathlib.Path(folder), out))
             bad += bool(wrong)
             print(f"{'differs' if wrong else 'equal  '}  {model['model_type']} {json.dumps(made)}", *wrong, sep="\n  ",
                   flush=True)

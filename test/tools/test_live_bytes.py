@@ -74,5 +74,50 @@ class LiveBytes(unittest.TestCase):
         self.assertEqual(measure(*step([0, 1, 0, 1, 1, 1])), (20, 20, 10 + 20 + 4 * 10))
 
 
+def buffer(name, begin, bytes_, class_="workspace", function="step", held_in=""):
+    return {"name": name, "offset": begin, "bytes": bytes_, "class": class_, "function": function, "held_in": held_in}
+
+
+class ObjectBytes(unittest.TestCase):
+    def peak(self, buffers, *lines):
+        with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as file:
+            for line in ({"version": 1, "rank": 0, "streams": ["a"], "allocations": ["compute"]}, *lines):
+                file.write(json.dumps(line) + "\n")
+            file.flush()
+            return live_bytes.Objects(file.name, {"buffers": buffers}).peak()
+
+    def test_an_object_counts_whole_while_any_byte_of_it_is_in_use(self):
+        buffers = [buffer("stack", 0, 20), buffer("other", 64, 5), buffer("parameters", 128, 7, "parameters")]
+        # The stack's second entry is read when the other object is written, then no more.
+        self.assertEqual(self.peak(buffers, work([], [(0, 10)]), work([], [(10, 20)]), work([(0, 10)], []),
+                                   work([(10, 20)], [(64, 69)]), work([(64, 69)], [])), 7 + 20 + 5)
+        self.assertEqual(self.peak(buffers, work([], [(0, 10)]), work([], [(10, 20)]), work([(0, 20)], []),
+                                   work([], [(64, 69)]), work([(64, 69)], [])), 7 + 20)
+
+    def test_what_a_function_is_given_is_held_while_it_runs(self):
+        def lines(last):
+            return (work([], [(0, 10)]), work([(0, 10)], [(64, 69)]), work([(64, 69)], [(128, 136)]),
+                    work([(128, 136)], [last]))
+        given, own = buffer("given", 0, 10), buffer("f.t", 64, 5, function="f")
+        late = buffer("f.u", 128, 8, function="f")
+        self.assertEqual(self.peak([given, own, late], *lines((64, 69))), 10 + 5 + 8)
+        # Of another function's run it is none.
+        other = buffer("g.u", 128, 8, function="g")
+        self.assertEqual(self.peak([given, own, other], *lines((128, 136))), 10 + 5)
+
+    def test_what_is_held_in_a_loop_is_held_while_functions_run(self):
+        def peak(held_in):
+            own = [buffer("f.t", 128, 1, function="f"), buffer("g.t", 192, 1, function="g")]
+            return self.peak([buffer("a", 0, 10, held_in=held_in), buffer("b", 64, 5, held_in=held_in), *own],
+                             work([], [(0, 10)]), work([(0, 10)], [(128, 129)]), work([(128, 129)], []),
+                             work([], [(192, 193)]), work([(192, 193)], [(64, 69)]), work([(64, 69)], []))
+        self.assertEqual(peak(""), 10 + 1)
+        self.assertEqual(peak("event"), 10 + 5 + 1)
+
+    def test_a_byte_of_no_object_is_refused(self):
+        with self.assertRaisesRegex(SystemExit, "byte 40 .* --apart"):
+            self.peak([buffer("a", 0, 10)], work([], [(0, 10), (40, 44)]))
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -38,6 +38,11 @@ static cl::list<std::string>
             cl::desc("what to build for; default: host"), cl::sub(compile));
 static cl::opt<bool> dumpIr("dump-ir", cl::desc("keep the IR of each phase"),
                             cl::sub(compile));
+static cl::opt<bool> apart("apart",
+                           cl::desc("nothing shares memory, so that what "
+                                    "`run --ranges` writes tells objects "
+                                    "apart"),
+                           cl::sub(compile));
 static cl::opt<bool> strict("strict", cl::desc("every warning is exit code 1"),
                             cl::sub(compile));
 
@@ -102,9 +107,11 @@ static nlohmann::ordered_json memoryOf(const CompiledProgram &program,
                                        const Inputs &inputs) {
   auto document = memoryJson(program.memory, *inputs.plan, inputs.cluster);
   for (size_t stage = 0; stage < program.touched.size(); ++stage) {
-    auto &one = document["classes"][stage];
-    one["touched_peak_bytes"] = program.touched[stage].peak;
-    one["touched_sum_bytes"] = program.touched[stage].sum;
+    auto &touched = document["classes"][stage]["touched"];
+    for (const lowering::TouchedBytes &one : program.touched[stage])
+      touched.push_back({{"ranks", one.ranks},
+                         {"peak_bytes", one.peak},
+                         {"sum_bytes", one.sum}});
   }
   return document;
 }
@@ -167,8 +174,8 @@ static int runCompile() {
     fs::create_directory(irFolder);
   }
   Clock clock;
-  Result<CompiledProgram> program =
-      compileProgram(inputs->model, *inputs->train, *inputs->plan, irFolder);
+  Result<CompiledProgram> program = compileProgram(
+      inputs->model, *inputs->train, *inputs->plan, irFolder, apart);
   if (!program)
     return refuse(program.error(), kAnswerIsNo);
   clock.tell("plan to program");

@@ -1,5 +1,6 @@
 #include "tools/heddle/CompileProgram.h"
 
+#include "passes/Memory/Passes.h"
 #include "passes/Pipelines/Pipelines.h"
 #include "tools/heddle/Diagnostics.h"
 #include "tools/heddle/Home.h"
@@ -7,6 +8,7 @@
 
 #include "heddle/Support/Files.h"
 
+#include "mlir/Pass/PassManager.h"
 #include "llvm/Support/raw_ostream.h"
 
 namespace fs = std::filesystem;
@@ -28,7 +30,8 @@ static void writeIr(Phase phase, mlir::ModuleOp module,
 Result<CompiledProgram> tool::compileProgram(const ModelConfig &model,
                                              const TrainSettings &train,
                                              const Plan &plan,
-                                             const std::string &irFolder) {
+                                             const std::string &irFolder,
+                                             bool apart) {
   Compiler compiler;
   Result<void> written;
   PhaseObserver observer;
@@ -41,6 +44,11 @@ Result<CompiledProgram> tool::compileProgram(const ModelConfig &model,
   if (!written)
     return written.error();
   if (failed(module))
+    return Error{compiler.errors()};
+  mlir::PassManager again(&compiler.context);
+  if (apart)
+    again.addPass(createPlaceBuffersPass({.apart = true}));
+  if (failed(again.run(**module)))
     return Error{compiler.errors()};
   auto text = lowering::emitProgram(**module);
   auto touched = lowering::touchedBytes(**module);

@@ -16,15 +16,17 @@ namespace heddle::tool {
 struct CompiledProgram {
   lowering::ProgramText text;
   std::vector<MemoryReport> memory; ///< of each pipeline stage
-  std::vector<lowering::TouchedBytes> touched;
+  std::vector<std::vector<lowering::TouchedBytes>> touched; ///< the same
 };
 
 /// Compiles a checked plan. With `irFolder` the IR after each phase is written
-/// there, as NN-phase.mlir, also where a later phase fails.
+/// there, as NN-phase.mlir, also where a later phase fails. With `apart` each
+/// object of memory gets bytes of its own, behind the last phase.
 Result<CompiledProgram> compileProgram(const ModelConfig &model,
                                        const TrainSettings &train,
                                        const Plan &plan,
-                                       const std::string &irFolder = "");
+                                       const std::string &irFolder = "",
+                                       bool apart = false);
 
 /// Builds the executable of the host; kernels come from the cache where they
 /// are known.

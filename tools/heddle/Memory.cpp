@@ -80,7 +80,8 @@ static json buffersJson(const MemoryReport &report) {
                        {"reason", object.reason},
                        {"bytes", object.bytes},
                        {"offset", object.offset},
-                       {"layer_stride", object.layerStride}});
+                       {"layer_stride", object.layerStride},
+                       {"held_in", object.heldIn}});
   return buffers;
 }
 
