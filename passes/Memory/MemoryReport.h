@@ -15,7 +15,7 @@ struct MemoryObject {
   std::string name, memoryClass, function, reason;
   int64_t bytes = 0, offset = 0;
   int64_t layerStride = 0; ///< bytes from one entry to the next, 0 for one
-  std::string heldIn;      ///< the loop that it keeps them for; "" for none
+  std::string heldIn = {}; ///< the loop that it keeps them for; "" for none
 };
 
 /// Two figures, never mixed: what is needed at one time, and what the arena

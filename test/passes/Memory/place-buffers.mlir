@@ -7,7 +7,7 @@
 // frame of @block. The second has 2 x 64 bytes of weights, 128 of its slots and
 // 128 of the frame, in which two temporaries share bytes if they may.
 // CHECK: rt.program @stages
-// CHECK-SAME: #rt.arena<"compute", 384 by_stage [128, 384]>
+// CHECK-SAME: #rt.arena<"compute", 384 by_stage [64, 384]>
 // APART: rt.program @stages
 // APART-SAME: #rt.arena<"compute", 512 by_stage [128, 512]>
 rt.program @stages mesh [#rt.axis<"pp", 2>] arenas [#rt.arena<"compute", 4096>] streams [#rt.stream<"compute">] communicators [] events [] entry @step stages "pp" {
@@ -53,7 +53,7 @@ rt.program @stages mesh [#rt.axis<"pp", 2>] arenas [#rt.arena<"compute", 4096>] 
         }
       }
       case 1 "backward" {
-        // CHECK: rt.buffer "d" {{.*}} at 64 by_stage [64, 192]
+        // CHECK: rt.buffer "d" {{.*}} at 0 by_stage [0, 192]
         // APART: rt.buffer "d" {{.*}} at 64 by_stage [64, 192]
         %d = rt.buffer "d" because "backward" arena "compute" at 0 {memory_class = "workspace"} : !rt.buf<16xf32>
         rt.zero "d" %d on "compute" : !rt.buf<16xf32>
