@@ -224,7 +224,9 @@ static bool knowsPeak(const RankSizes &sizes) {
   const bool repeatsAll =
       std::any_of(sizes.recompute.begin(), sizes.recompute.end(),
                   [](const LayersUnder &each) { return !each.choice.prune; });
-  return !(repeatsAll && !sizes.sequence.empty()) &&
+  // The sum of a bias that nothing reads again is not followed.
+  const bool addsBias = sizes.find(Segment::Block, "bd") != nullptr;
+  return !(repeatsAll && (addsBias || !sizes.sequence.empty())) &&
          !sizes.stages.splitsBackward && !(sizes.stages.areCut && keepsCopies);
 }
 

@@ -277,12 +277,6 @@ void List::parameters() {
                                    : "updated " + family.name,
         storage.shards, reads * family.layers, sizes.rowElements(parameter),
         sizes.formats.compute, CollectiveKind::AllGather);
-    // The head's, with the last layers of forward.
-    const bool isReadByHead =
-        family.segment == Segment::Head || (name == "embed" && sizes.isTied);
-    if (isRead && isReadByHead && storage.prefetch[0] > 0 &&
-        !sizes.stages.areCut)
-      list.back().hiddenCalls += sizes.microBatches;
     if (!isRead || !isBlock)
       continue;
     for (bool ofBackward : {false, true}) // but for a chunk's first layers

@@ -168,8 +168,6 @@ LogicalResult StepLowering::lowerTurns(LoopOp loop, const Loop &plan) {
                              reversed ? Turns{ahead, end} : Turns{begin, rest},
                              prefetch, true)))
     return failure();
-  if (!reversed && !prefetch.chunk)
-    gatherForNext(loop);
   return lowerIterations(loop, plan,
                          reversed ? Turns{begin, ahead} : Turns{rest, end},
                          prefetch, false);
@@ -209,19 +207,14 @@ LogicalResult StepLowering::lowerIterations(LoopOp loop, const Loop &plan,
 // Parameters gathered ahead
 //===----------------------------------------------------------------------===//
 
-/// The state whose run is gathered for a call; null for other gathers.
-static LoadOp gatheredState(dist::AllGatherOp gather) {
+/// The state whose run of a layer a loop's body gathers for a call; null for
+/// other gathers.
+static LoadOp gatheredState(dist::AllGatherOp gather, LoopOp loop) {
   auto load = gather.getInput().getDefiningOp<LoadOp>();
   bool isWhole = gather->hasOneUse() &&
                  isa<dist::FromRowOp>(*gather->user_begin()) &&
                  !isa<StoreOp>(*(*gather->user_begin())->user_begin());
-  return isWhole ? load : LoadOp();
-}
-
-/// The same where it is a loop's body that gathers the run of its layer.
-static LoadOp gatheredState(dist::AllGatherOp gather, LoopOp loop) {
-  LoadOp load = gatheredState(gather);
-  if (!load || !load.getIndex())
+  if (!load || !isWhole || !load.getIndex())
     return LoadOp();
   auto layer = load.getIndex().getDefiningOp<stage::LayerOp>();
   Value index = layer ? layer.getIndex() : load.getIndex();
@@ -295,7 +288,7 @@ void StepLowering::gatherFirst(LoopOp loop, const Prefetch &prefetch,
   freeSlots();
   // Named apart: their number may be equal to another's by chance.
   auto made = rt::ForOp::create(builder(), loop.getLoc(),
-                                ("early_" + loop.getOver()).str(), turns.begin,
+                                ("first_" + loop.getOver()).str(), turns.begin,
                                 turns.end, loop.getReversed());
   OpBuilder::InsertionGuard guard(builder());
   builder().setInsertionPointToStart(&made.getBody().front());
@@ -306,52 +299,25 @@ void StepLowering::gatherFor(const Prefetch &prefetch, Value index) {
   Value slot = slotOf(prefetch, index), layer = index;
   if (prefetch.chunk)
     layer = sum(number("chunk_begins", indices.lookup(prefetch.chunk)), index);
-  SmallVector<Value> runs, rows;
-  for (auto [family, gather] : llvm::zip(prefetch.slots, prefetch.gathers)) {
-    runs.push_back(states.place(gatheredState(gather).getState(), layer));
-    rows.push_back(entry(family, slot));
+  SmallVector<std::pair<Value, Value>> places;
+  for (auto [number, gather] : llvm::enumerate(prefetch.gathers)) {
+    dist::AllGatherOp op = gather;
+    auto load = op.getInput().getDefiningOp<LoadOp>();
+    places.emplace_back(states.place(load.getState(), layer),
+                        entry(prefetch.slots[number], slot));
   }
-  gatherRows(prefetch.gathers, runs, rows);
+  auto group = rt::GroupOp::create(builder(), prefetch.gathers[0]->getLoc());
+  OpBuilder inside = OpBuilder::atBlockBegin(&group.getBody().emplaceBlock());
+  for (auto [place, gather] : llvm::zip(places, prefetch.gathers)) {
+    program.communicators.insert(dist::AllGatherOp(gather).getAxes());
+    rt::AllGatherOp::create(inside, gather->getLoc(), labelOf(gather),
+                            place.first, place.second, 1,
+                            dist::AllGatherOp(gather).getAxes(), kComm);
+  }
   rt::RecordOp::create(builder(), builder().getUnknownLoc(),
                        builder().getStringAttr(prefetch.event), slot,
                        builder().getI64IntegerAttr(prefetch.depth + 1),
                        builder().getStringAttr(kComm));
-}
-
-void StepLowering::gatherRows(ArrayRef<dist::AllGatherOp> gathers,
-                              ArrayRef<Value> runs, ArrayRef<Value> rows) {
-  auto group =
-      rt::GroupOp::create(builder(), dist::AllGatherOp(gathers[0]).getLoc());
-  OpBuilder inside = OpBuilder::atBlockBegin(&group.getBody().emplaceBlock());
-  for (auto [gather, run, row] : llvm::zip(gathers, runs, rows)) {
-    dist::AllGatherOp op = gather;
-    program.communicators.insert(op.getAxes());
-    rt::AllGatherOp::create(inside, op.getLoc(), labelOf(op), run, row, 1,
-                            op.getAxes(), kComm);
-  }
-}
-
-void StepLowering::gatherForNext(LoopOp loop) {
-  SmallVector<dist::AllGatherOp> gathers;
-  for (Operation *op = loop->getNextNode(); op && !isa<LoopOp>(op);
-       op = op->getNextNode())
-    if (auto gather = dyn_cast<dist::AllGatherOp>(op);
-        gather && gatheredState(gather))
-      gathers.push_back(gather);
-  if (gathers.empty())
-    return;
-  freeSlots();
-  SmallVector<Value> runs, rows;
-  for (dist::AllGatherOp gather : gathers) {
-    placeResult(gather);
-    runs.push_back(states.place(gatheredState(gather).getState(), Value()));
-    rows.push_back(lowering.placeOf(gather.getResult()));
-  }
-  gatherRows(gathers, runs, rows);
-  std::string event = newEvent("next_gathered");
-  rt::RecordOp::create(builder(), builder().getUnknownLoc(), event, kComm);
-  arriving[gathers.front()] = event;
-  ahead.insert(gathers.begin(), gathers.end());
 }
 
 void StepLowering::beginIteration(LoopOp loop, const Prefetch &prefetch,

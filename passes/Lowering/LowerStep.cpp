@@ -212,9 +212,6 @@ LogicalResult StepLowering::lowerOne(Operation &op) {
       .Case<dist::FromRowOp>([&](auto row) { return lowerFromRow(row); })
       .Case<dist::SliceOp>([&](auto slice) { return lowerSlice(slice); })
       .Case<dist::ReduceScatterOp, dist::AllGatherOp>([&](auto moves) {
-        if (auto event = arriving.find(moves); event != arriving.end())
-          rt::WaitOp::create(builder(), builder().getUnknownLoc(),
-                             event->second, kCompute);
         if (ahead.contains(moves))
           return success();
         placeResult(moves);

@@ -195,13 +195,6 @@ private:
   /// Gathers for the first iterations, before the loop.
   void gatherFirst(transformer::LoopOp loop, const Prefetch &prefetch,
                    Turns turns);
-  /// Gathers what is read between a loop and the next one while the last
-  /// iterations compute, whose own is gathered already.
-  void gatherForNext(transformer::LoopOp loop);
-  /// Puts runs of states together to rows, on the communication stream.
-  void gatherRows(llvm::ArrayRef<dist::AllGatherOp> gathers,
-                  llvm::ArrayRef<mlir::Value> runs,
-                  llvm::ArrayRef<mlir::Value> rows);
   /// Queues what iteration `index` needs to be gathered.
   void gatherFor(const Prefetch &prefetch, mlir::Value index);
   /// Waits for what iteration `index` needs, then lets a later one's be
@@ -326,8 +319,6 @@ private:
   llvm::StringSet<> moving;    ///< objects of memory
   llvm::StringSet<> movedEver; ///< in this step
   llvm::DenseSet<mlir::Operation *> ahead; ///< gathers that are done already
-  /// Events of those that nothing has waited for, by the first one.
-  llvm::DenseMap<mlir::Operation *, std::string> arriving;
   /// Of a step that runs slots.
   std::optional<stage::StageTable> stages;
   std::unique_ptr<StageNumbers> numbers;

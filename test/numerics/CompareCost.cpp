@@ -41,6 +41,8 @@ void heddle::expectEqual(const LiveMemory &formula,
   EXPECT_EQ(formula.inputs, counted["inputs"]);
   EXPECT_EQ(formula.outputs, counted["outputs"]);
   EXPECT_EQ(formula.saved * formula.microBatchLoops, counted["saved"]);
+  if (!formula.isPeakKnown)
+    return;
   // Forward holds more only where little models gather more than they compute
   // with: biases, each a run of 16 elements on each rank; what stands behind
   // the last micro-batch, where they cast more to be reduced.

@@ -16,8 +16,7 @@ void expectEqual(const std::map<AxisList, AxisTraffic> &formula,
                  const std::map<AxisList, AxisTraffic> &counted);
 void expectEqual(const LiveMemory &formula, const MemoryReport &report);
 
-/// Calls that gather parameters of later layers, or the head, while one
-/// computes.
+/// Calls that gather parameters of later layers while one computes.
 std::int64_t gathersAhead(const std::vector<StepCollective> &collectives);
 
 } // namespace heddle

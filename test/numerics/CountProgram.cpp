@@ -185,8 +185,7 @@ private:
       if (gather.getStream() == "gather")
         counted.gathersBeside += static_cast<int64_t>(times);
       auto loop = gather->getParentOfType<rt::ForOp>();
-      bool isEarly = loop && loop.getName().starts_with("early_");
-      if (gather.getStream() == "comm" && !isEarly)
+      if (gather.getStream() == "comm" && loop && loop.getName() == "layer")
         counted.gathersAhead += static_cast<int64_t>(times);
     }
   }

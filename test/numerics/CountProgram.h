@@ -16,7 +16,7 @@ struct Counted {
   double products = 0, attention = 0;
   std::map<AxisList, AxisTraffic> traffic;
   std::int64_t gathersBeside = 0; ///< calls on the stream for them, in rt
-  /// Calls for later layers, or the head, while one computes, in rt.
+  /// Calls for later layers while one computes, in rt.
   std::int64_t gathersAhead = 0;
 };
 

@@ -51,7 +51,8 @@ struct LiveMemory {
   std::vector<FramePeak> frames; ///< the candidates, one per function
   /// Not with stages where W slots run apart from B, which share saved values
   /// between them, where whole copies of parameters outlive a pass, where all
-  /// of forward is repeated on cut sequences, and where a place has neither
+  /// of forward is repeated on cut sequences or with biases behind the MLP, and
+  /// where a place has neither
   /// layers nor the head.
   bool isPeakKnown = true;
 
