@@ -66,6 +66,12 @@ void StepLowering::planLoop(LoopOp loop) {
   for (auto [family, value, stack] :
        llvm::zip(plan.stacks, yield.getCollected(), loop.getStacks()))
     saveSomeLayers(family, value, stack);
+  bool layersDiffer =
+      loop.getBody()
+          .walk([](CallByLayerOp) { return WalkResult::interrupt(); })
+          .wasInterrupted();
+  for (Family &family : plan.stacks)
+    family.readBySome = layersDiffer && family.positions.empty();
   for (auto [i, value] : llvm::enumerate(yield.getCarried())) {
     auto collected = llvm::find(yield.getCollected(), value);
     bool saved = isSaved(value);

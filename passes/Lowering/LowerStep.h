@@ -22,6 +22,8 @@ struct Family {
   llvm::StringRef pool = {}; ///< the table that says which set
   /// Where not all layers have an entry: the table of the layers' positions.
   std::string positions = {};
+  /// All layers have an entry, but some may not read theirs again.
+  bool readBySome = false;
   /// Bytes of all entries on each pipeline stage, where they differ.
   std::vector<int64_t> bytesByStage = {};
 };

@@ -27,6 +27,8 @@ inline constexpr llvm::StringLiteral kTransfers = "transfers";
 /// "gradients", "optimizer", "inputs", "outputs", "saved", "workspace",
 /// "communication"). All but the last three live from step to step.
 inline constexpr llvm::StringLiteral kClassName = "memory_class";
+/// Unit, on a buffer of saved values: some layers may not read theirs again.
+inline constexpr llvm::StringLiteral kReadBySomeName = "read_by_some";
 /// Attribute of an `rt.buffer`, integers: bytes of the object that it is a part
 /// of, on each pipeline stage.
 inline constexpr llvm::StringLiteral kBytesByStageName = "bytes_by_stage";

@@ -189,6 +189,8 @@ Value StatePlaces::entry(const Family &family, Value index, int64_t shift) {
       builder.getStringAttr(kCompute), builder.getI64IntegerAttr(offset),
       indices, builder.getDenseI64ArrayAttr(strides));
   buffer->setAttr(kClassName, builder.getStringAttr(family.memoryClass));
+  if (family.readBySome)
+    buffer->setAttr(kReadBySomeName, builder.getUnitAttr());
   if (!family.bytesByStage.empty())
     buffer->setAttr(kBytesByStageName,
                     builder.getDenseI64ArrayAttr(family.bytesByStage));

@@ -8,6 +8,7 @@
 
 #include "passes/Lowering/Passes.h"
 
+#include "passes/Lowering/Lowering.h"
 #include "passes/Lowering/WalkProgram.h"
 
 #include "llvm/ADT/DenseSet.h"
@@ -120,11 +121,11 @@ void ArenaChecker::complainUnwritten(rt::WorkOpInterface op,
 void ArenaChecker::complainLost(rt::WorkOpInterface op, const Touch &touch,
                                 const Written &old) {
   bool whole = touch.run == touch.period && old.whole;
+  rt::BufferOp other = old.instance.op;
   if (old.read || !whole || classOf(old.instance) != "saved" ||
-      !told.insert({op, old.op}).second)
+      other->hasAttr(kReadBySomeName) || !told.insert({op, old.op}).second)
     return;
   ok = false;
-  rt::BufferOp other = old.instance.op;
   InFlightDiagnostic error = op->emitError()
                              << "'" << op.getLabel() << "' writes bytes from "
                              << touch.begin << " of arena '" << other.getArena()
