@@ -44,6 +44,10 @@ std::vector<Fault> findCollectiveFaults(mlir::ModuleOp module);
 /// stages; none where there is no table.
 std::vector<Fault> findStageFaults(mlir::ModuleOp module);
 
+/// After Recompute: what is computed again, from what, and by which layers;
+/// none where nothing is.
+std::vector<Fault> findRecomputeFaults(mlir::ModuleOp module);
+
 /// After Overlap: buckets of reductions.
 std::vector<Fault> findBucketFaults(mlir::ModuleOp module);
 

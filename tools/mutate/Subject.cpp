@@ -33,7 +33,8 @@ struct Description {
 // backward runs; dropout; stages with one chunk and two, in a chain and forth
 // and back, in two copies of the model, of different numbers of layers, with a
 // table that both ends share; bf16 with a master, reduced in fp32 and in bf16,
-// with stages too.
+// with stages too; values computed again, by layers that differ and in two
+// halves of backward.
 constexpr const char *kThreeLayers = R"({"model_type": "llama",
       "hidden_size": 12, "intermediate_size": 20, "num_hidden_layers": 3,
       "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 4,
@@ -181,6 +182,25 @@ constexpr Description kSubjects[] = {
       "overlap": {"memory_bytes": 1048576}, "stages": {"layers":
       [["0..1", "2"], ["2", "0..1"]], "embedding": [0, 0], "head": [1, 0],
       "schedule": {"kind": "dualpipe"}})",
+     {},
+     2},
+    {"gpt2 dp 2 tp 2, sequences cut, dropout, layers that compute again",
+     2,
+     2,
+     2,
+     R"({"model_type": "gpt2", "n_embd": 16, "n_layer": 3, "n_head": 4,
+      "n_positions": 32, "vocab_size": 51, "activation_function": "gelu_new",
+      "layer_norm_epsilon": 1e-5})",
+     R"(, "sequence_parallel": true, "recompute": [
+      {"layers": "0", "full": true}, {"layers": "1", "values": ["n2", "m"]}])",
+     {.attention = 0.25, .residual = 0.25, .embedding = 0.25}},
+    {"llama stages pp 2 tp 2, weight gradients apart, all computed again",
+     1,
+     2,
+     2,
+     kThreeLayers,
+     R"(, "recompute": "full", "stages": {"layers": [["0..1"], ["2"]],
+      "embedding": [0, 0], "head": [1, 0], "schedule": {"kind": "zb_h1"}})",
      {},
      2},
     {"llama bf16 zero 1 dp 2 tp 2, sequences cut, reduced in fp32", 2, 2, 2,

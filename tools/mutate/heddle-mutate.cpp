@@ -60,8 +60,8 @@ bool parse(int argc, char **argv, Options &options) {
 }
 
 constexpr Phase kMutated[] = {
-    Phase::Sharding, Phase::Precision, Phase::Collectives, Phase::Stages,
-    Phase::Overlap,  Phase::Lowering,  Phase::Memory};
+    Phase::Sharding,  Phase::Precision, Phase::Collectives, Phase::Stages,
+    Phase::Recompute, Phase::Overlap,   Phase::Lowering,    Phase::Memory};
 
 std::vector<Fault> join(std::vector<Fault> faults, std::vector<Fault> more) {
   faults.insert(faults.end(), std::make_move_iterator(more.begin()),
@@ -81,6 +81,8 @@ std::vector<Fault> findFaults(Phase phase, ModuleOp module) {
   case Phase::Stages:
     return join(join(findCollectiveFaults(module), findStageFaults(module)),
                 findFormatFaults(module));
+  case Phase::Recompute:
+    return join(findRecomputeFaults(module), findDropoutFaults(module));
   case Phase::Overlap:
     return join(join(findCollectiveFaults(module), findStageFaults(module)),
                 join(findBucketFaults(module), findFormatFaults(module)));
