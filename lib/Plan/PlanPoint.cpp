@@ -286,6 +286,10 @@ Result<void> PointReader::readOrder() {
   point.cp = plan.axisSize("cp");
   point.tp = plan.axisSize("tp");
   point.ep = plan.axisSize("ep");
+  if (point.dp * point.cp % point.ep != 0)
+    return Error{fmt::format("plan: mesh: ep is {}, expected a divisor of dp x "
+                             "cp = {}, over which experts are dealt out",
+                             point.ep, point.dp * point.cp)};
   return {};
 }
 

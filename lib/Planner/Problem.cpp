@@ -242,8 +242,8 @@ Result<std::vector<std::string>> PlanProblem::check() const {
   if (cluster.device.peakFlops.empty())
     return Error{fmt::format(
         "cluster \"{}\": device \"{}\" has no peak_tflops, from which times "
-        "follow; name a device that has, or give its numbers (`heddle "
-        "calibrate` measures those of this machine)",
+        "follow; name a device that has, or give its numbers (device: "
+        "{{peak_tflops: ...}})",
         cluster.name, cluster.device.name)};
   return warnings;
 }

@@ -111,6 +111,14 @@ class EstimatesTest(unittest.TestCase):
         wrong = self.explain("llama-3-8b.json", CLUSTERS / "8xh100.yaml", mesh, precision=fp8, code=1)
         self.assertIn("64 ranks", wrong)
 
+    def test_experts_that_cannot_be_dealt_out_are_refused(self):
+        mesh = [["pp", 1], ["dp", 8], ["cp", 1], ["tp", 1], ["ep", 8]]
+        found = self.explain("mixtral-8x7b.json", CLUSTERS / "8xh100.yaml", mesh)
+        self.assertIn("ep", found["communication"])
+        for ep in (3, 16):
+            wrong = self.explain("mixtral-8x7b.json", CLUSTERS / "8xh100.yaml", [*mesh[:4], ["ep", ep]], code=1)
+            self.assertIn(f"ep is {ep}, expected a divisor of dp x cp = 8", wrong)
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -190,6 +190,25 @@ class Explain(HeddleTest):
         self.assertTrue(recorded["as_predicted"])
         self.assertEqual([rank["rank"] for rank in recorded["recorded"]], [0, 3, 4, 7])  # ends of both axes
 
+    def test_layouts_of_a_large_mesh_name_axes(self):
+        mesh = [["pp", 1], ["dp", 32], ["cp", 1], ["tp", 4]]
+        self.plan = self.write("large.json", {**PLAN, "mesh": mesh, "micro_batches": 1, "zero": {"stage": 1}})
+        self.train = self.write("adamw.yaml", {**TRAIN, "global_batch": 32, "optimizer": ADAMW})
+        self.cluster = self.write("large.yaml", {**CLUSTER, "devices_per_node": 128})
+        self.compile()
+        for tensor in json.loads((self.out / "layout.json").read_text())["tensors"]:
+            (first,), sizes = tensor["ranks"], dict(mesh)
+            self.assertEqual(first["rank"], 0)
+            cuts = [axis.split(".")[0] for axes in first["cut"]["dimensions"] for axis in axes]
+            row = [axis.split(".")[0] for axis in first["cut"]["row"]]
+            self.assertEqual(row, [] if tensor["kind"] == "parameter" else ["dp"])
+            # Every axis cuts a tensor or repeats it.
+            together = cuts + row + [axis.split(".")[0] for axis in first["replicated_over"]]
+            self.assertEqual({"dp", "tp"}, set(together), tensor["name"])
+            for size, (begin, end), axes in zip(tensor["shape"], first["extents"], first["cut"]["dimensions"]):
+                self.assertEqual(begin, 0)
+                self.assertEqual(end == size, axes == [], tensor["name"])
+
     def test_a_plan_that_cost_formulas_do_not_know(self):
         plan = {**PLAN, "tensor": {"values": [{"match": "block.x", "split": {"b": ["dp"]}},
                                               {"match": "block.q", "split": {"b": ["dp"], "s": ["tp"]}}]}}
@@ -239,6 +258,9 @@ class Planning(HeddleTest):
 
     def options(self, *more):
         return "plan", self.model, "--cluster", self.cluster, "--train", self.train, *more
+
+    def test_a_negative_limit_is_refused(self):
+        self.refuse(*self.options("--limit", -1), words=["--limit", "found -1"])
 
     def test_the_best_plan_is_told_and_written(self):
         answer = json.loads(self.heddle(*self.options("--json", "-o", self.folder / "best.json")).stdout)

@@ -262,6 +262,8 @@ static Result<void> estimate(Explanation &e, const PlanPoint &point) {
 /// it is compiled.
 static Result<std::optional<PlanPoint>> onlyPlanned(const Inputs &inputs) {
   Result<PlanPoint> point = pointOf(*inputs.plan, inputs.model);
+  if (!point && whyNotCompiled(inputs.model))
+    return point.error();
   if (!point || notCompiledYet(*point, inputs.model).empty())
     return std::optional<PlanPoint>();
   if (!inputs.train || !inputs.cluster)

@@ -52,6 +52,9 @@ static Result<PlanProblem> readProblem() {
       return Error{"--fix: " + demand.message()};
     problem.demands.push_back(std::move(*demand));
   }
+  if (limit < 0)
+    return Error{fmt::format("--limit: found {}, expected at least 0",
+                             limit.getValue())};
   if (top < 1)
     return Error{"--top: found 0, expected at least 1"};
   Result<Inputs> inputs = readInputs({modelPath, clusterPath, trainPath, ""});
