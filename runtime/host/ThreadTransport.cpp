@@ -108,6 +108,7 @@ private:
     std::shared_ptr<Post> post;
   };
   Progress take(const Piece &piece);
+  Progress groupFailed() const;
   Progress peerGone(int peer) const;
   std::shared_ptr<Post> pop(int peer);
 
@@ -162,7 +163,16 @@ std::shared_ptr<Post> ThreadRequest::pop(int peer) {
   return post;
 }
 
+Progress ThreadRequest::groupFailed() const {
+  const std::scoped_lock lock(members.group->mutex);
+  fail(HEDDLE_RT_PEER_FAILED, "rank {} failed: {}", members.group->failedRank,
+       members.group->why);
+  return Progress::Failed;
+}
+
 Progress ThreadRequest::peerGone(int peer) const {
+  if (members.group->aborted) // since test() looked, and then it left
+    return groupFailed();
   fail(HEDDLE_RT_PEER_FAILED,
        "{} waits for rank {} of its communicator (rank {} of all), which has "
        "left",
@@ -193,12 +203,8 @@ Progress ThreadRequest::take(const Piece &piece) {
 }
 
 Progress ThreadRequest::test() {
-  if (members.group->aborted) {
-    const std::scoped_lock lock(members.group->mutex);
-    fail(HEDDLE_RT_PEER_FAILED, "rank {} failed: {}", members.group->failedRank,
-         members.group->why);
-    return Progress::Failed;
-  }
+  if (members.group->aborted)
+    return groupFailed();
   for (size_t i = 0; i < receives.size();) {
     const Progress progress = take(receives[i]);
     if (progress == Progress::Failed)
@@ -282,11 +288,15 @@ heddle_rt_status ThreadTransport::alive() const {
 Progress ThreadTransport::allArrived(int number) {
   if (alive() != HEDDLE_RT_OK)
     return Progress::Failed;
-  const std::scoped_lock lock(group->mutex);
-  if (group->splits[number].arrived == size())
-    return Progress::Done;
+  {
+    const std::scoped_lock lock(group->mutex);
+    if (group->splits[number].arrived == size())
+      return Progress::Done;
+  }
   if (!someoneLeft())
     return Progress::Pending;
+  if (alive() != HEDDLE_RT_OK) // it failed since, and then it left
+    return Progress::Failed;
   fail(HEDDLE_RT_PEER_FAILED, "a rank left before it made communicator {}",
        number);
   return Progress::Failed;
