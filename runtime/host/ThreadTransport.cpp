@@ -288,12 +288,13 @@ heddle_rt_status ThreadTransport::alive() const {
 Progress ThreadTransport::allArrived(int number) {
   if (alive() != HEDDLE_RT_OK)
     return Progress::Failed;
+  const bool left = someoneLeft(); // asked first: later it may be done and gone
   {
     const std::scoped_lock lock(group->mutex);
     if (group->splits[number].arrived == size())
       return Progress::Done;
   }
-  if (!someoneLeft())
+  if (!left)
     return Progress::Pending;
   if (alive() != HEDDLE_RT_OK) // it failed since, and then it left
     return Progress::Failed;
