@@ -133,7 +133,7 @@ find_library(DNNL_LIBRARY dnnl REQUIRED)
 # The order of sums is fixed: no contraction, no fast-math.
 set(FLAGS -fno-math-errno -fno-trapping-math -ffp-contract=off)
 file(GLOB SUPPORT CONFIGURE_DEPENDS runtime/lib/Support/*.cpp)
-file(GLOB RUNTIME CONFIGURE_DEPENDS runtime/runtime/common/*.cpp runtime/runtime/host/*.cpp runtime/runtime/train/*.cpp)
+file(GLOB RUNTIME CONFIGURE_DEPENDS runtime/runtime/common/*.cpp runtime/runtime/ranks/*.cpp runtime/runtime/host/*.cpp runtime/runtime/train/*.cpp)
 add_executable(train-host main.cpp step.cpp kernels.cpp ${{SUPPORT} ${{RUNTIME})
 target_include_directories(train-host PRIVATE ${{CMAKE_CURRENT_SOURCE_DIR} runtime runtime/include)
 target_compile_definitions(train-host PRIVATE OMPI_SKIP_MPICXX HEDDLE_WITH_MPI=1)
@@ -210,7 +210,7 @@ LogicalResult writeProgram(const ProgramText &text, StringRef folder,
     return success();
   for (StringRef room :
        {"include/heddle/Runtime", "include/heddle/Support", "lib/Support",
-        "runtime/common", "runtime/host", "runtime/train"}) {
+        "runtime/common", "runtime/ranks", "runtime/host", "runtime/train"}) {
     SmallString<128> from(sourceRoot), to(folder);
     llvm::sys::path::append(from, room);
     llvm::sys::path::append(to, "runtime", room);

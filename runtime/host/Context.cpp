@@ -3,8 +3,8 @@
 
 #include "runtime/host/Context.h"
 
-#include "runtime/host/Inspect.h"
-#include "runtime/host/ThreadTransport.h"
+#include "runtime/ranks/Inspect.h"
+#include "runtime/ranks/ThreadTransport.h"
 
 #include <omp.h>
 
@@ -15,51 +15,18 @@
 #include <cstdlib>
 #include <cstring>
 
-using heddle::host::Transport;
 using heddle::runtime::fail;
 using heddle::runtime::failWith;
 using heddle::runtime::invalid;
 using heddle::runtime::lastError;
 using heddle::runtime::orUnnamed;
 
-heddle_rt_context::heddle_rt_context() = default;
-
 heddle_rt_context::~heddle_rt_context() {
   while (!allocations.empty())
     heddle::host::release(this, allocations.begin()->first);
 }
 
-heddle_rt_status heddle_rt_context::die(heddle_rt_status status) {
-  if (status == HEDDLE_RT_OK || status == HEDDLE_RT_INVALID_ARGUMENT ||
-      status == HEDDLE_RT_OUT_OF_MEMORY || dead != HEDDLE_RT_OK)
-    return status;
-  dead = status;
-  why = lastError();
-  return status;
-}
-
-heddle_rt_status heddle_rt_context::alive() {
-  if (dead != HEDDLE_RT_OK)
-    return failWith(dead, why);
-  return transport ? die(transport->alive()) : HEDDLE_RT_OK;
-}
-
 namespace {
-
-/// The number in an environment variable, `otherwise` where it is not set.
-heddle_rt_status readNumber(const char *variable, uint64_t otherwise,
-                            uint64_t largest, uint64_t &value) {
-  value = otherwise;
-  const char *text = std::getenv(variable);
-  if (!text || !*text)
-    return HEDDLE_RT_OK;
-  const char *end = text + std::strlen(text);
-  const auto [at, error] = std::from_chars(text, end, value);
-  if (error != std::errc() || at != end || value > largest)
-    return invalid("environment variable {}={}: expected a number from 0 to {}",
-                   variable, text, largest);
-  return HEDDLE_RT_OK;
-}
 
 heddle_rt_status chooseMode(heddle_rt_mode wanted, heddle_rt_mode &mode) {
   mode = wanted;
@@ -83,28 +50,15 @@ heddle_rt_status chooseMode(heddle_rt_mode wanted, heddle_rt_mode &mode) {
 heddle_rt_status configure(heddle_rt_context &context,
                            const heddle_rt_options &options, uint64_t &seed) {
   HEDDLE_RT_TRY(chooseMode(options.mode, context.mode));
-  uint64_t races = 0, threads = 1, timeout = 600;
-  HEDDLE_RT_TRY(readNumber("HEDDLE_RACES", 0, 1, races));
-  HEDDLE_RT_TRY(readNumber("OMP_NUM_THREADS", 1, 4096, threads));
-  HEDDLE_RT_TRY(readNumber("HEDDLE_TIMEOUT", 600, 1u << 30, timeout));
-  HEDDLE_RT_TRY(readNumber("HEDDLE_SEED", 1, UINT64_MAX, seed));
-  if (options.checking < HEDDLE_RT_CHOICE_DEFAULT ||
-      options.checking > HEDDLE_RT_CHOICE_OFF || options.compute_threads < 0 ||
-      options.timeout_seconds < 0)
-    return invalid("options: checking {}, compute_threads {}, timeout_seconds "
-                   "{}: one of them has no meaning",
-                   int(options.checking), options.compute_threads,
-                   options.timeout_seconds);
+  context.recordsOnly = context.mode == HEDDLE_RT_MODE_RECORD;
+  HEDDLE_RT_TRY(context.configure(options));
+  uint64_t threads = 1;
+  HEDDLE_RT_TRY(heddle::ranks::readNumber("OMP_NUM_THREADS", 1, 4096, threads));
+  HEDDLE_RT_TRY(heddle::ranks::readNumber("HEDDLE_SEED", 1, UINT64_MAX, seed));
   if (options.seed)
     seed = options.seed;
-  context.checking = options.checking == HEDDLE_RT_CHOICE_DEFAULT
-                         ? races != 0
-                         : options.checking == HEDDLE_RT_CHOICE_ON;
   context.computeThreads = options.compute_threads ? options.compute_threads
                                                    : std::max(1, int(threads));
-  context.timeoutSeconds = options.timeout_seconds
-                               ? double(options.timeout_seconds)
-                               : double(timeout);
   return HEDDLE_RT_OK;
 }
 
@@ -114,62 +68,8 @@ heddle_rt_status claim(heddle_rt_context &context,
   context.size = options.size ? options.size : 1;
   if (context.rank < 0 || context.rank >= context.size)
     return invalid("options: rank {} of {} ranks", options.rank, context.size);
-  return HEDDLE_RT_OK;
-}
-
-heddle_rt_status join(heddle_rt_context &context,
-                      const heddle_rt_options &options) {
-  if (options.threads)
-    HEDDLE_RT_TRY(heddle::host::joinThreads(options.threads, options.rank,
-                                            context.transport));
-  else if (heddle::host::launchedByMpi())
-    HEDDLE_RT_TRY(heddle::host::joinMpi(context.transport,
-                                        context.mode == HEDDLE_RT_MODE_LATE));
-  else {
-    context.alone = std::make_unique<heddle_rt_threads>(1);
-    HEDDLE_RT_TRY(
-        heddle::host::joinThreads(context.alone.get(), 0, context.transport));
-  }
-  context.rank = context.transport->rank();
-  context.size = context.transport->size();
-  return HEDDLE_RT_OK;
-}
-
-/// Compares what the ranks of a communicator called: their hashes are gathered.
-heddle_rt_status compareCalls(heddle_rt_context *context,
-                              heddle_rt_comm &comm) {
-  struct Calls {
-    heddle::runtime::CallHash collectives;
-    uint64_t messages;
-  };
-  const Calls own{comm.hash, comm.messages.value};
-  std::vector<Calls> all(static_cast<size_t>(comm.size));
-  const heddle::host::Place place{comm.seat.get(), comm.rank, comm.size, 2,
-                                  "the closing check of collectives"};
-  auto gather =
-      heddle::host::allGather(place, &own, all.data(), 1, sizeof(Calls));
-  HEDDLE_RT_TRY(gather->begin());
-  const auto test = [](void *collective) {
-    return static_cast<heddle::host::Collective *>(collective)->test();
-  };
-  HEDDLE_RT_TRY(heddle::host::await(*context->transport, test, gather.get(),
-                                    place.name, context->timeoutSeconds));
-  for (int peer = 0; peer < comm.size; ++peer)
-    if (all[size_t(peer)].collectives.value != comm.hash.value)
-      return fail(HEDDLE_RT_CHECK_FAILED,
-                  "communicator {}: rank {} made {} collectives and rank {} "
-                  "made {}, which differ in number, operation, elements or "
-                  "dtype",
-                  comm.axis, comm.rank, comm.hash.calls, peer,
-                  all[size_t(peer)].collectives.calls);
-  uint64_t messages = 0;
-  for (const Calls &calls : all)
-    messages += calls.messages;
-  if (messages != 0)
-    return fail(HEDDLE_RT_CHECK_FAILED,
-                "communicator {}: its ranks sent other messages than they "
-                "received; they differ in number, elements or dtype",
-                comm.axis);
+  context.trace.rank = context.rank;
+  context.trace.size = context.size;
   return HEDDLE_RT_OK;
 }
 
@@ -193,7 +93,7 @@ heddle_rt_status close(heddle_rt_context *context) {
   HEDDLE_RT_TRY(heddle::host::awaitSent(context));
   if (context->checking && context->transport)
     for (heddle_rt_comm &comm : context->comms)
-      HEDDLE_RT_TRY(compareCalls(context, comm));
+      HEDDLE_RT_TRY(context->compareCalls(comm));
   return checkCanaries(context);
 }
 
@@ -211,12 +111,10 @@ heddle_rt_status heddle_rt_init(const heddle_rt_options *options,
   if (made->recording())
     HEDDLE_RT_TRY(claim(*made, given));
   else
-    HEDDLE_RT_TRY(join(*made, given));
+    HEDDLE_RT_TRY(made->join(given, made->mode == HEDDLE_RT_MODE_LATE));
   if (made->mode == HEDDLE_RT_MODE_LATE) // ranks must not agree by accident
     made->late = std::make_unique<heddle::runtime::Late>(
         seed + 0x9e3779b97f4a7c15u * uint64_t(made->rank), *made->transport);
-  made->trace.rank = made->rank;
-  made->trace.size = made->size;
   omp_set_num_threads(made->computeThreads);
   *context = made.release();
   return HEDDLE_RT_OK;
@@ -271,27 +169,14 @@ heddle_rt_status heddle_rt_comm_split(heddle_rt_context *context, int32_t color,
     return invalid("heddle_rt_comm_split: an argument is NULL");
   *comm = nullptr;
   HEDDLE_RT_TRY(context->alive());
-  const std::string name = orUnnamed(axis, "unnamed");
-  if (color >= 0 &&
-      (size < 1 || size > context->size || rank < 0 || rank >= size))
-    return invalid("communicator {}: place {} of {} in a group of {} ranks",
-                   name, rank, size, context->size);
-  std::unique_ptr<heddle::host::Seat> seat;
-  if (context->transport)
-    HEDDLE_RT_TRY(context->die(
-        context->transport->split(color, rank, size, context->intern(name),
-                                  context->timeoutSeconds, seat)));
+  heddle::ranks::CommSeat seat;
+  HEDDLE_RT_TRY(
+      context->takeSeat(color, rank, size, orUnnamed(axis, "unnamed"), seat));
   if (color < 0)
     return HEDDLE_RT_OK;
   heddle_rt_comm &made = context->comms.emplace_back();
+  static_cast<heddle::ranks::CommSeat &>(made) = std::move(seat);
   made.context = context;
-  made.axis = name;
-  made.color = color;
-  made.rank = rank;
-  made.size = size;
-  made.number = int(context->trace.comms.size());
-  made.seat = std::move(seat);
-  context->trace.comms.push_back({name, color, rank, size, {}, {}, 0});
   *comm = &made;
   return HEDDLE_RT_OK;
 }
@@ -316,8 +201,9 @@ heddle_rt_status heddle_rt_stream_create(heddle_rt_context *context,
   if (context->late)
     context->late->addStream();
   context->trace.streams.push_back(given);
-  *stream = &context->streams.emplace_back(heddle_rt_stream{
-      context, given, context->races.addStream(given), number});
+  context->races.addStream(given);
+  *stream =
+      &context->streams.emplace_back(heddle_rt_stream{context, given, number});
   return HEDDLE_RT_OK;
 }
 
@@ -326,7 +212,7 @@ heddle_rt_status heddle_rt_stream_synchronize(heddle_rt_stream *stream) {
     return invalid("heddle_rt_stream_synchronize: stream is NULL");
   heddle_rt_context *context = stream->context;
   HEDDLE_RT_TRY(heddle::host::openFor(stream, "heddle_rt_stream_synchronize"));
-  context->races.synchronize(stream->race);
+  context->races.synchronize(heddle::ranks::raceOf(stream->late));
   if (context->late)
     return context->die(
         context->late->drain(stream->late, context->timeoutSeconds));
@@ -353,7 +239,8 @@ heddle_rt_status heddle_rt_event_record(heddle_rt_event *event,
     return invalid("heddle_rt_event_record: an argument is NULL");
   HEDDLE_RT_TRY(heddle::host::openFor(stream, event->name.c_str()));
   event->recorded = true;
-  event->clock = stream->context->races.record(stream->race);
+  event->clock =
+      stream->context->races.record(heddle::ranks::raceOf(stream->late));
   if (stream->context->ranges.isOpen())
     stream->context->ranges.record(stream->late, event->number);
   if (stream->context->late)
@@ -369,7 +256,8 @@ heddle_rt_status heddle_rt_stream_wait(heddle_rt_stream *stream,
   if (!event->recorded)
     return invalid("stream {} waits for event {}, which was never recorded",
                    stream->name, event->name);
-  stream->context->races.wait(stream->race, event->clock);
+  stream->context->races.wait(heddle::ranks::raceOf(stream->late),
+                              event->clock);
   if (stream->context->ranges.isOpen())
     stream->context->ranges.wait(stream->late, event->number);
   if (stream->context->late)
@@ -397,19 +285,12 @@ heddle_rt_status heddle_rt_ranges_write(heddle_rt_context *context,
                                         const char *path) {
   if (!context)
     return invalid("heddle_rt_ranges_write: context is NULL");
-  if (!context->watching())
-    return invalid("heddle_rt_ranges_write: the context neither checks nor "
-                   "records, so that nobody looks at ranges");
-  if (context->ranges.isOpen() && !context->ranges.close())
-    return invalid("cannot write ranges: {}", std::strerror(errno));
-  if (path && !context->ranges.open(path, context->trace))
-    return invalid("cannot write ranges to {}: {}", path, std::strerror(errno));
-  return HEDDLE_RT_OK;
+  return context->writeRanges(path);
 }
 
 void *heddle_rt_native_stream(heddle_rt_stream *) { return nullptr; }
 
 const heddle::runtime::Trace &
-heddle::host::traceOf(const heddle_rt_context *context) {
+heddle::ranks::traceOf(const heddle_rt_context *context) {
   return context->trace;
 }

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string_view>
 
 using heddle::runtime::invalid;
 using heddle::runtime::orUnnamed;
@@ -50,8 +51,8 @@ heddle_rt_status awaitAll(heddle_rt_context *context, Members &members,
   const auto test = [](void *all) {
     return testAll(*static_cast<Members *>(all));
   };
-  return context->die(await(*context->transport, test, &members, name,
-                            context->timeoutSeconds));
+  return context->die(ranks::await(*context->transport, test, &members, name,
+                                   context->timeoutSeconds));
 }
 
 /// Starts collectives that need not wait for each other.
@@ -81,42 +82,38 @@ heddle_rt_status runTogether(heddle_rt_stream *stream, const char *name,
 
 } // namespace
 
-heddle_rt_status queueCollective(heddle_rt_stream *stream,
-                                 QueuedCollective queued) {
+heddle_rt_status queueCollective(heddle_rt_comm *comm, heddle_rt_stream *stream,
+                                 const ranks::CollectiveCall &call,
+                                 std::shared_ptr<Collective> collective) {
   heddle_rt_context *context = stream->context;
-  heddle_rt_comm *comm = queued.comm;
   const char *name =
-      context->intern(fmt::format("{}({})", queued.operation, comm->axis));
+      context->intern(fmt::format("{}({})", call.operation, comm->axis));
   OpenGroup *group = context->group.get();
   if (group && group->stream && group->stream != stream)
     return invalid("{} on stream {} in a group on stream {}", name,
                    stream->name, group->stream->name);
+  const auto accesses = call.accesses();
   HEDDLE_RT_TRY(
-      watch(stream, name, queued.accesses.data(), queued.accesses.size()));
-  const bool sends = queued.operation == std::string_view("send");
-  if (queued.peer >= 0)
-    comm->messages.add(sends, comm->rank, queued.peer, queued.elements,
-                       queued.dtype);
-  else
-    comm->hash.add(queued.operation, queued.elements, queued.dtype);
+      context->watch(stream->late, name, accesses.data(), accesses.size()));
+  ranks::count(call, *comm);
   if (context->recording())
-    context->trace.add({queued.operation, name, stream->late, comm->number,
-                        queued.elements, queued.dtype, 0, queued.bytes,
-                        queued.peer});
+    context->trace.add({call.operation, name, stream->late, comm->number,
+                        call.elements, call.dtype, 0, call.bytes, call.peer});
   // Streams of their own would go on beside it; here all are one thread, which
   // must not wait for what a peer does later.
+  const bool sends = call.operation == std::string_view("send");
   if (sends && context->mode == HEDDLE_RT_MODE_EAGER)
-    queued.collective->detach();
+    collective->detach();
   if (group) {
     group->stream = stream;
-    if (queued.collective)
-      group->members.push_back(std::move(queued.collective));
+    if (collective)
+      group->members.push_back(std::move(collective));
     group->comms.push_back(comm);
     return HEDDLE_RT_OK;
   }
   if (context->recording())
     return HEDDLE_RT_OK;
-  return runTogether(stream, name, {std::move(queued.collective)}, {comm});
+  return runTogether(stream, name, {std::move(collective)}, {comm});
 }
 
 heddle_rt_status awaitSent(heddle_rt_context *context) {
@@ -186,7 +183,7 @@ heddle_rt_status heddle_rt_host_launch(heddle_rt_stream *stream,
       return invalid("{}: operand {} is NULL or has {} bytes", given, i,
                      accesses[i].bytes);
   heddle_rt_context *context = stream->context;
-  HEDDLE_RT_TRY(watch(stream, given, accesses, size_t(count)));
+  HEDDLE_RT_TRY(context->watch(stream->late, given, accesses, size_t(count)));
   const int threads = context->computeThreads;
   if (context->recording())
     context->trace.add(
@@ -209,7 +206,7 @@ heddle_rt_status heddle_rt_note(heddle_rt_stream *stream, const char *name,
   if (!stream || count < 0 || (!accesses && count > 0))
     return invalid("{}: a NULL argument or {} accesses", given, count);
   HEDDLE_RT_TRY(heddle::host::openFor(stream, given));
-  return heddle::host::watch(stream, given, accesses, size_t(count));
+  return stream->context->watch(stream->late, given, accesses, size_t(count));
 }
 
 heddle_rt_status heddle_rt_copy(heddle_rt_stream *stream, void *to,

@@ -7,7 +7,7 @@
 
 #include "heddle/Runtime/Formats.h"
 
-#include "runtime/common/Dtype.h"
+#include "runtime/common/RopeCall.h"
 #include "runtime/host/Context.h"
 
 #include <cmath>
@@ -65,8 +65,6 @@ heddle_rt_status queueRope(heddle_rt_stream *stream, const char *name,
                            const heddle_rt_rope_args &args, const void *input,
                            const int32_t *positions, void *output) {
   const int64_t half = args.head_size / 2;
-  const int64_t bytes =
-      args.positions * args.heads * args.head_size * int64_t(sizeof(T));
   Rope<T> rope{args.positions,
                args.heads,
                half,
@@ -75,10 +73,8 @@ heddle_rt_status queueRope(heddle_rt_stream *stream, const char *name,
                static_cast<const T *>(input),
                positions,
                static_cast<T *>(output)};
-  const std::vector<heddle_rt_access> accesses = {
-      {input, bytes, 0},
-      {positions, args.positions * 4, 0},
-      {output, bytes, 1}};
+  const std::vector<heddle_rt_access> accesses =
+      heddle::runtime::ropeAccesses(args, input, positions, output);
   const heddle::runtime::Trace::Call call{
       "rope", name, stream->late, -1, 0, args.dtype, 0, 0};
   const int threads = stream->context->computeThreads;
@@ -97,25 +93,11 @@ heddle_rt_status heddle_rt_rope(heddle_rt_stream *stream,
                                 void *output) {
   if (!stream || !args)
     return invalid("heddle_rt_rope: {} is NULL", stream ? "args" : "stream");
-  const char *name = heddle::runtime::orUnnamed(args->name, "rope");
-  if (args->positions < 0 || args->heads < 0 || args->head_size < 0 ||
-      args->head_size % 2 != 0)
-    return invalid("{}: positions {}, heads {}, head_size {}: expected none "
-                   "negative and an even head_size",
-                   name, args->positions, args->heads, args->head_size);
-  const int64_t elements = args->positions * args->heads * args->head_size;
-  if (elements == 0)
+  HEDDLE_RT_TRY(heddle::runtime::checkRope(*args, input, positions, output));
+  const char *name = heddle::runtime::ropeName(*args);
+  if (heddle::runtime::ropeElements(*args) == 0)
     return heddle::host::openFor(stream, name);
-  if (!input || !positions || !output || !args->frequencies)
-    return invalid("{}: input, positions, output or frequencies is NULL", name);
-  switch (args->dtype) {
-  case HEDDLE_RT_F32:
+  if (args->dtype == HEDDLE_RT_F32)
     return queueRope<float>(stream, name, *args, input, positions, output);
-  case HEDDLE_RT_BF16:
-    return queueRope<heddle::bf16>(stream, name, *args, input, positions,
-                                   output);
-  default:
-    return invalid("{}: rotates f32 or bf16, got {}", name,
-                   heddle::runtime::nameOf(args->dtype));
-  }
+  return queueRope<heddle::bf16>(stream, name, *args, input, positions, output);
 }

@@ -2,7 +2,7 @@
 
 #include "runtime/common/Ending.h"
 #include "runtime/common/Status.h"
-#include "runtime/host/RunRanks.h"
+#include "runtime/ranks/RunRanks.h"
 #include "runtime/train/Trainer.h"
 
 #include <fmt/format.h>
@@ -125,12 +125,12 @@ heddle_rt_options runtimeOptions(const Options &options) {
 }
 
 int runThreads(const Job &job) {
-  const host::RunResult result =
-      host::runRanks(int(job.tables.ranks()), runtimeOptions(job.options),
-                     [&](heddle_rt_context *context) {
-                       bool common = false;
-                       return trainRank(context, job, common);
-                     });
+  const ranks::RunResult result =
+      ranks::runRanks(int(job.tables.ranks()), runtimeOptions(job.options),
+                      [&](heddle_rt_context *context) {
+                        bool common = false;
+                        return trainRank(context, job, common);
+                      });
   if (!result)
     fmt::print(stderr, "error: rank {}: {}\n", result.rank, result.message);
   return exitCodeOf(result.status);

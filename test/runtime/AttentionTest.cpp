@@ -4,7 +4,7 @@
 #include "heddle/Runtime/Formats.h"
 #include "heddle/Runtime/Random.h"
 #include "runtime/common/Status.h"
-#include "runtime/host/RunRanks.h"
+#include "runtime/ranks/RunRanks.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -217,7 +217,7 @@ void runOne(Problem &problem, int threads = 1) {
   heddle_rt_options options{};
   options.compute_threads = threads;
   const auto result =
-      heddle::host::runRanks(1, options, [&](heddle_rt_context *context) {
+      heddle::ranks::runRanks(1, options, [&](heddle_rt_context *context) {
         heddle_rt_stream *stream = nullptr;
         HEDDLE_RT_TRY(heddle_rt_stream_create(context, "s", 0, &stream));
         return problem.run(stream);
@@ -367,7 +367,7 @@ TEST(Attention, GradientMayReplaceTheOutputsGradient) {
   apart.args.grad_q = inPlace.args.grad_q = apart.args.grad_o;
   const auto run = [](Problem &problem, float *gradQ) {
     const auto result =
-        heddle::host::runRanks(1, {}, [&](heddle_rt_context *context) {
+        heddle::ranks::runRanks(1, {}, [&](heddle_rt_context *context) {
           heddle_rt_stream *stream = nullptr;
           HEDDLE_RT_TRY(heddle_rt_stream_create(context, "s", 0, &stream));
           auto &x = problem.fused, &grad = problem.gradFused;
@@ -411,7 +411,7 @@ void runBf16(Problem &problem, int threads) {
   heddle_rt_options options{};
   options.compute_threads = threads;
   const auto result =
-      heddle::host::runRanks(1, options, [&](heddle_rt_context *context) {
+      heddle::ranks::runRanks(1, options, [&](heddle_rt_context *context) {
         heddle_rt_stream *stream = nullptr;
         HEDDLE_RT_TRY(heddle_rt_stream_create(context, "s", 0, &stream));
         HEDDLE_RT_TRY(heddle_rt_attention(stream, &problem.args, fused.data(),
@@ -486,7 +486,7 @@ TEST(Arguments, AreChecked) {
     Problem bad = problem;
     spoil(bad.args);
     const auto result =
-        heddle::host::runRanks(1, {}, [&](heddle_rt_context *context) {
+        heddle::ranks::runRanks(1, {}, [&](heddle_rt_context *context) {
           heddle_rt_stream *stream = nullptr;
           HEDDLE_RT_TRY(heddle_rt_stream_create(context, "s", 0, &stream));
           return bad.run(stream);

@@ -4,7 +4,7 @@
 
 #include "heddle/Runtime/Channels.h"
 #include "runtime/common/Status.h"
-#include "runtime/host/RunRanks.h"
+#include "runtime/ranks/RunRanks.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -14,8 +14,8 @@
 #include <thread>
 #include <vector>
 
-using heddle::host::runRanks;
-using heddle::host::RunResult;
+using heddle::ranks::runRanks;
+using heddle::ranks::RunResult;
 using testing::HasSubstr;
 
 namespace {

@@ -2,7 +2,7 @@
 
 #include "heddle/Runtime/Formats.h"
 #include "runtime/common/Status.h"
-#include "runtime/host/RunRanks.h"
+#include "runtime/ranks/RunRanks.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 template <class Body>
 void withStream(Body body) {
   const auto result =
-      heddle::host::runRanks(1, {}, [&](heddle_rt_context *context) {
+      heddle::ranks::runRanks(1, {}, [&](heddle_rt_context *context) {
         heddle_rt_stream *stream = nullptr;
         HEDDLE_RT_TRY(heddle_rt_stream_create(context, "s", 0, &stream));
         body(stream);
@@ -171,7 +171,7 @@ TEST(Gemm, RefusesWhatItCannotDo) {
     expect(bad, a, c, "a size is negative");
     bad = good;
     bad.c = HEDDLE_RT_BF16;
-    expect(bad, a, c, "f32 x f32 -> bf16 is no product the host has");
+    expect(bad, a, c, "f32 x f32 -> bf16 is no product there is");
     bad = good;
     bad.batch = 2;
     bad.stride_c = 1;

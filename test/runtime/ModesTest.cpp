@@ -2,8 +2,8 @@
 // streams, a bucket that is reduced on one while the other goes on.
 
 #include "runtime/common/Status.h"
-#include "runtime/host/Inspect.h"
-#include "runtime/host/RunRanks.h"
+#include "runtime/ranks/Inspect.h"
+#include "runtime/ranks/RunRanks.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -19,8 +19,8 @@
 #include <string>
 #include <vector>
 
-using heddle::host::runRanks;
-using heddle::host::RunResult;
+using heddle::ranks::runRanks;
+using heddle::ranks::RunResult;
 using testing::HasSubstr;
 
 namespace {
@@ -427,7 +427,7 @@ Recorded record(int32_t place, int64_t lastElements) {
   EXPECT_EQ(heddle_rt_init(&options, &context), HEDDLE_RT_OK);
   EXPECT_EQ(recordOne(context, place, lastElements), HEDDLE_RT_OK)
       << heddle_rt_last_error();
-  recorded.trace = heddle::host::traceOf(context);
+  recorded.trace = heddle::ranks::traceOf(context);
   const std::string path = testing::TempDir() + "heddle-trace.json";
   EXPECT_EQ(heddle_rt_trace_write(context, path.c_str()), HEDDLE_RT_OK);
   std::stringstream text;
@@ -489,7 +489,7 @@ heddle::runtime::Trace recordMessage(int32_t rank, int64_t elements) {
           ? heddle_rt_send(comm, stream, memory, elements, HEDDLE_RT_F32, 1)
           : heddle_rt_receive(comm, stream, memory, elements, HEDDLE_RT_F32, 0),
       HEDDLE_RT_OK);
-  heddle::runtime::Trace trace = heddle::host::traceOf(context);
+  heddle::runtime::Trace trace = heddle::ranks::traceOf(context);
   EXPECT_EQ(heddle_rt_finalize(context), HEDDLE_RT_OK);
   return trace;
 }

@@ -2,7 +2,7 @@
 
 #include "heddle/Runtime/Formats.h"
 #include "runtime/common/Status.h"
-#include "runtime/host/RunRanks.h"
+#include "runtime/ranks/RunRanks.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -21,9 +21,9 @@ const std::vector<int32_t> kPositions = {0, 1, 77, 30000};
 double valueAt(size_t i) { return std::sin(double(i) * 1.7) * 3; }
 
 template <class T>
-heddle::host::RunResult rotate(std::vector<T> &values, bool inverse,
-                               heddle_rt_dtype dtype) {
-  return heddle::host::runRanks(1, {}, [&](heddle_rt_context *context) {
+heddle::ranks::RunResult rotate(std::vector<T> &values, bool inverse,
+                                heddle_rt_dtype dtype) {
+  return heddle::ranks::runRanks(1, {}, [&](heddle_rt_context *context) {
     heddle_rt_stream *stream = nullptr;
     HEDDLE_RT_TRY(heddle_rt_stream_create(context, "s", 0, &stream));
     heddle_rt_rope_args args{};

@@ -17,10 +17,11 @@ MAY_INCLUDE = {
     "passes/Pipelines": ["heddle/", "dialects/", "fmt/", *MLIR, "passes/"],
     "include/heddle/Runtime": ["heddle/Runtime/", "cuda"],
     "runtime": RUNTIME,
-    # --threads: ranks as threads of one process are the host backend's own, and not in the C header.
-    "runtime/train": [*RUNTIME, "nlohmann/", "runtime/host/RunRanks.h"],
-    "runtime/host": [*RUNTIME, "mpi.h", "dnnl"],
-    "runtime/cuda": [*RUNTIME, "cuda", "nccl", "cublas", "cudnn", "mpi.h"],
+    # --threads: ranks as threads of one process are not in the C header.
+    "runtime/train": [*RUNTIME, "nlohmann/", "runtime/ranks/RunRanks.h"],
+    "runtime/ranks": [*RUNTIME, "mpi.h"],
+    "runtime/host": [*RUNTIME, "runtime/ranks/", "dnnl"],
+    "runtime/cuda": [*RUNTIME, "runtime/ranks/", "cuda", "nccl", "cublas", "cudnn"],
     "tools": ["heddle/", "dialects/", "passes/", *MLIR, "fmt/", "nlohmann/"],
     # Runs programs with planted faults in process, and looks at what their ranks hold.
     "tools/mutate": ["heddle/", "dialects/", "passes/", *MLIR, "fmt/", "nlohmann/", "runtime/"],

@@ -36,6 +36,7 @@ std::vector<std::string> tool::runtimeLibraries() {
   for (const char *library : {"runtime/train/libHeddleRuntimeTrain.a",
                               "runtime/train/libHeddleRuntimeTables.a",
                               "runtime/host/libHeddleRuntimeHost.a",
+                              "runtime/ranks/libHeddleRuntimeRanks.a",
                               "runtime/common/libHeddleRuntimeCommon.a",
                               "lib/Support/libHeddleSupport.a"})
     paths.push_back((fs::path(buildRoot()) / library).string());

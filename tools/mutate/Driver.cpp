@@ -15,7 +15,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "runtime/host/RunRanks.h"
+#include "runtime/ranks/RunRanks.h"
 #include "runtime/train/Rank.h"
 #include "runtime/train/States.h"
 
@@ -141,7 +141,7 @@ struct Files {
 };
 
 struct Outcome {
-  host::RunResult result;
+  ranks::RunResult result;
   std::vector<float> values;  ///< of all ranks
   std::vector<size_t> blocks; ///< where each block ends in them
 };
@@ -151,7 +151,7 @@ Outcome run(const Files &files, int64_t steps,
   const runtime::Tables &tables = files.tables;
   std::vector<Blocks> ranks(static_cast<size_t>(tables.ranks()));
   Outcome outcome;
-  outcome.result = host::runRanks(
+  outcome.result = ranks::runRanks(
       int(tables.ranks()), options, [&](heddle_rt_context *context) {
         Rank rank(context, tables, files.numbers);
         TRY(rank.create());

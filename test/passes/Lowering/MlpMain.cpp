@@ -6,7 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "heddle/Runtime/Program.h"
-#include "runtime/host/RunRanks.h"
+#include "runtime/ranks/RunRanks.h"
 
 #include <algorithm>
 #include <cmath>
@@ -149,7 +149,7 @@ int main(int argc, char **argv) {
   const Model model;
   heddle_rt_options options = {};
   const auto result =
-      heddle::host::runRanks(ranks, options, [&](heddle_rt_context *context) {
+      heddle::ranks::runRanks(ranks, options, [&](heddle_rt_context *context) {
         return runRank(model, numbers, context);
       });
   if (!result)

@@ -8,7 +8,7 @@
 
 #include "heddle/Runtime/Program.h"
 #include "runtime/common/Status.h"
-#include "runtime/host/RunRanks.h"
+#include "runtime/ranks/RunRanks.h"
 
 #include <algorithm>
 #include <cstdio>
@@ -104,7 +104,7 @@ int main(int argc, char **argv) {
     model.layers.push_back(std::atoi(argv[i]));
   heddle_rt_options options = {};
   options.timeout_seconds = 20;
-  const auto result = heddle::host::runRanks(
+  const auto result = heddle::ranks::runRanks(
       std::atoi(argv[1]), options,
       [&](heddle_rt_context *context) { return runRank(model, context); });
   if (!result)

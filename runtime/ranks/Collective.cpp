@@ -1,11 +1,11 @@
-#include "runtime/host/Collective.h"
+#include "runtime/ranks/Collective.h"
 
 #include "runtime/common/Dtype.h"
-#include "runtime/host/Reduce.h"
+#include "runtime/ranks/Reduce.h"
 
 #include <algorithm>
 
-namespace heddle::host {
+namespace heddle::ranks {
 
 heddle_rt_status Collective::begin() {
   current = 0;
@@ -217,4 +217,4 @@ std::unique_ptr<Collective> receiveFrom(const Place &place, void *output,
   return collective;
 }
 
-} // namespace heddle::host
+} // namespace heddle::ranks

@@ -1,10 +1,10 @@
-#include "runtime/host/ThreadTransport.h"
+#include "runtime/ranks/ThreadTransport.h"
 
 #include <chrono>
 #include <thread>
 
-using heddle::host::Bell;
-using heddle::host::Mailbox;
+using heddle::ranks::Bell;
+using heddle::ranks::Mailbox;
 
 heddle_rt_threads::heddle_rt_threads(int size) {
   for (int i = 0; i < size; ++i)
@@ -65,7 +65,7 @@ bool heddle_rt_threads::await(Mailbox &box, Mailbox::Rest how, uint64_t seen) {
   return quiet != before;
 }
 
-namespace heddle::host {
+namespace heddle::ranks {
 
 using runtime::fail;
 using runtime::invalid;
@@ -367,4 +367,4 @@ heddle_rt_status joinThreads(heddle_rt_threads *threads, int rank,
   return HEDDLE_RT_OK;
 }
 
-} // namespace heddle::host
+} // namespace heddle::ranks

@@ -1,10 +1,10 @@
-#include "runtime/host/Reduce.h"
+#include "runtime/ranks/Reduce.h"
 
 #include "heddle/Runtime/Formats.h"
 
 #include <algorithm>
 
-namespace heddle::host {
+namespace heddle::ranks {
 
 namespace {
 
@@ -64,4 +64,4 @@ void reduce(void *output, const std::vector<const void *> &parts,
   }
 }
 
-} // namespace heddle::host
+} // namespace heddle::ranks

@@ -1,10 +1,10 @@
-#include "runtime/host/Transport.h"
+#include "runtime/ranks/Transport.h"
 
 #include <algorithm>
 #include <chrono>
 #include <cstring>
 
-namespace heddle::host {
+namespace heddle::ranks {
 
 void copyStrided(const Strided &to, const Strided &from) {
   if (to.blockBytes == from.blockBytes) {
@@ -50,4 +50,4 @@ heddle_rt_status await(Transport &transport, Progress (*test)(void *),
   }
 }
 
-} // namespace heddle::host
+} // namespace heddle::ranks

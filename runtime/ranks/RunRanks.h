@@ -1,14 +1,14 @@
 //===- RunRanks.h - Ranks as threads of this process ----------------------===//
 
-#ifndef RUNTIME_HOST_RUNRANKS_H
-#define RUNTIME_HOST_RUNRANKS_H
+#ifndef RUNTIME_RANKS_RUNRANKS_H
+#define RUNTIME_RANKS_RUNRANKS_H
 
 #include "heddle/Runtime/heddle_rt.h"
 
 #include <functional>
 #include <string>
 
-namespace heddle::host {
+namespace heddle::ranks {
 
 struct RunResult {
   heddle_rt_status status = HEDDLE_RT_OK;
@@ -26,6 +26,6 @@ RunResult
 runRanks(int size, const heddle_rt_options &options,
          const std::function<heddle_rt_status(heddle_rt_context *)> &body);
 
-} // namespace heddle::host
+} // namespace heddle::ranks
 
 #endif

@@ -1,7 +1,7 @@
 // Ranks that are MPI processes. Only point-to-point calls: MPI's reductions
 // give different bits from call to call, and ours are in Collective.cpp.
 
-#include "runtime/host/Transport.h"
+#include "runtime/ranks/Transport.h"
 
 #include "runtime/common/Ending.h"
 
@@ -12,7 +12,7 @@
 #include <cstdlib>
 #include <sched.h>
 
-namespace heddle::host {
+namespace heddle::ranks {
 
 using runtime::fail;
 using runtime::invalid;
@@ -224,4 +224,4 @@ heddle_rt_status joinMpi(std::unique_ptr<Transport> &transport,
   return HEDDLE_RT_OK;
 }
 
-} // namespace heddle::host
+} // namespace heddle::ranks

@@ -1,14 +1,14 @@
-#include "runtime/host/RunRanks.h"
+#include "runtime/ranks/RunRanks.h"
 
 #include "runtime/common/Status.h"
-#include "runtime/host/ThreadTransport.h"
+#include "runtime/ranks/ThreadTransport.h"
 
 #include <exception>
 #include <mutex>
 #include <thread>
 #include <vector>
 
-namespace heddle::host {
+namespace heddle::ranks {
 
 using Body = std::function<heddle_rt_status(heddle_rt_context *)>;
 
@@ -68,4 +68,4 @@ RunResult runRanks(int size, const heddle_rt_options &options,
   return result;
 }
 
-} // namespace heddle::host
+} // namespace heddle::ranks

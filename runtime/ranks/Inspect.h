@@ -1,17 +1,17 @@
 //===- Inspect.h - What tools may look at inside a context ----------------===//
 
-#ifndef RUNTIME_HOST_INSPECT_H
-#define RUNTIME_HOST_INSPECT_H
+#ifndef RUNTIME_RANKS_INSPECT_H
+#define RUNTIME_RANKS_INSPECT_H
 
 #include "heddle/Runtime/heddle_rt.h"
 #include "runtime/common/Trace.h"
 
-namespace heddle::host {
+namespace heddle::ranks {
 
 /// What a recording context saw so far. Allocations and communicators are kept
 /// in every mode, calls only while recording.
 const runtime::Trace &traceOf(const heddle_rt_context *context);
 
-} // namespace heddle::host
+} // namespace heddle::ranks
 
 #endif

@@ -5,17 +5,17 @@
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef RUNTIME_HOST_COLLECTIVE_H
-#define RUNTIME_HOST_COLLECTIVE_H
+#ifndef RUNTIME_RANKS_COLLECTIVE_H
+#define RUNTIME_RANKS_COLLECTIVE_H
 
-#include "runtime/host/Transport.h"
+#include "runtime/ranks/Transport.h"
 
 #include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
-namespace heddle::host {
+namespace heddle::ranks {
 
 /// Where a collective happens.
 struct Place {
@@ -79,6 +79,6 @@ std::unique_ptr<Collective> sendTo(const Place &place, const void *input,
 std::unique_ptr<Collective> receiveFrom(const Place &place, void *output,
                                         int64_t bytes, int peer);
 
-} // namespace heddle::host
+} // namespace heddle::ranks
 
 #endif

@@ -6,8 +6,8 @@
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef RUNTIME_HOST_TRANSPORT_H
-#define RUNTIME_HOST_TRANSPORT_H
+#ifndef RUNTIME_RANKS_TRANSPORT_H
+#define RUNTIME_RANKS_TRANSPORT_H
 
 #include "runtime/common/Late.h"
 
@@ -16,7 +16,7 @@
 #include <memory>
 #include <vector>
 
-namespace heddle::host {
+namespace heddle::ranks {
 
 using runtime::Progress;
 
@@ -89,6 +89,6 @@ heddle_rt_status joinMpi(std::unique_ptr<Transport> &transport,
 heddle_rt_status await(Transport &transport, Progress (*test)(void *),
                        void *argument, const char *what, double timeoutSeconds);
 
-} // namespace heddle::host
+} // namespace heddle::ranks
 
 #endif

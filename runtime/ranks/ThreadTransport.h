@@ -1,9 +1,9 @@
 //===- ThreadTransport.h - Ranks that are threads of one process ----------===//
 
-#ifndef RUNTIME_HOST_THREADTRANSPORT_H
-#define RUNTIME_HOST_THREADTRANSPORT_H
+#ifndef RUNTIME_RANKS_THREADTRANSPORT_H
+#define RUNTIME_RANKS_THREADTRANSPORT_H
 
-#include "runtime/host/Transport.h"
+#include "runtime/ranks/Transport.h"
 
 #include <atomic>
 #include <condition_variable>
@@ -13,7 +13,7 @@
 #include <string>
 #include <tuple>
 
-namespace heddle::host {
+namespace heddle::ranks {
 
 /// Wakes one rank.
 struct Bell {
@@ -54,7 +54,7 @@ struct Split {
   std::vector<SplitEntry> entries; ///< by rank of the whole group
 };
 
-} // namespace heddle::host
+} // namespace heddle::ranks
 
 /// A group of `size` thread ranks. Outlives their contexts.
 struct heddle_rt_threads {
@@ -65,12 +65,12 @@ struct heddle_rt_threads {
   void ringAll();
   /// Waits for news. True if, with all ranks here and no news for any, one
   /// that is Holding must go on.
-  bool await(heddle::host::Mailbox &box, heddle::host::Mailbox::Rest how,
+  bool await(heddle::ranks::Mailbox &box, heddle::ranks::Mailbox::Rest how,
              uint64_t seen);
 
-  std::vector<std::unique_ptr<heddle::host::Mailbox>> boxes;
+  std::vector<std::unique_ptr<heddle::ranks::Mailbox>> boxes;
   std::mutex mutex; ///< of what follows
-  std::map<int, heddle::host::Split> splits;
+  std::map<int, heddle::ranks::Split> splits;
   std::atomic<bool> aborted = false;
   int failedRank = -1, exitCode = 0;
   std::string why;

@@ -1,0 +1,118 @@
+#include "runtime/common/GemmCall.h"
+
+#include "runtime/common/Dtype.h"
+#include "runtime/common/Runs.h"
+
+namespace heddle::runtime {
+
+GemmCall::GemmCall(const heddle_rt_gemm_args &given) : args(given) {
+  const auto &[name, m, n, k, lda, ldb, ldc, ta, tb, alpha, beta, da, db, dc,
+               batch, sa, sb, sc] = given;
+  a = {"a", ta ? k : m, ta ? m : k, lda, sa, da};
+  b = {"b", tb ? n : k, tb ? k : n, ldb, sb, db};
+  c = {"c", m, n, ldc, sc, dc};
+}
+
+namespace {
+
+heddle_rt_status checkMatrix(const GemmCall &gemm, const Matrix &matrix,
+                             const void *data) {
+  if (!data && matrix.rows > 0 && matrix.columns > 0)
+    return invalid("{}: {} is NULL", gemm.name(), matrix.name);
+  if (matrix.leading < matrix.columns)
+    return invalid("{}: rows of {} have {} elements, but its leading dimension "
+                   "is {}",
+                   gemm.name(), matrix.name, matrix.columns, matrix.leading);
+  if (matrix.stride < 0)
+    return invalid("{}: products of {} are {} elements apart", gemm.name(),
+                   matrix.name, matrix.stride);
+  return HEDDLE_RT_OK;
+}
+
+/// Elements from the first to the end of the last.
+int64_t span(const Matrix &matrix, int64_t batch) {
+  if (matrix.rows == 0 || matrix.columns == 0)
+    return 0;
+  return (batch - 1) * matrix.stride + (matrix.rows - 1) * matrix.leading +
+         matrix.columns;
+}
+
+/// Products of C must not touch each other: either they lie one after the
+/// other, or side by side within the same rows.
+bool overlapsItself(const Matrix &c, int64_t batch) {
+  return batch > 1 && c.stride < span(c, 1) &&
+         (c.stride < c.columns ||
+          (batch - 1) * c.stride + c.columns > c.leading);
+}
+
+/// Elements of a row that a matrix occupies, with products that lie side by
+/// side.
+int64_t width(const Matrix &matrix, int64_t batch) {
+  return matrix.stride < matrix.leading
+             ? (batch - 1) * matrix.stride + matrix.columns
+             : matrix.columns;
+}
+
+/// Two blocks of columns of one larger matrix may interleave; all else that
+/// lies within each other's ends is taken to overlap.
+bool overlap(const Matrix &c, const void *out, const Matrix &x, const void *in,
+             int64_t batch) {
+  const int64_t size = bytesOf(c.dtype);
+  const auto o = int64_t(reinterpret_cast<uintptr_t>(out));
+  const auto i = int64_t(reinterpret_cast<uintptr_t>(in));
+  if (o >= i + span(x, batch) * bytesOf(x.dtype) ||
+      i >= o + span(c, batch) * size)
+    return false;
+  if (c.dtype != x.dtype || c.leading != x.leading || (o - i) % size != 0)
+    return true;
+  const int64_t L = c.leading, shift = ((o - i) / size % L + L) % L;
+  return shift < width(x, batch) || shift + width(c, batch) > L;
+}
+
+void declare(std::vector<heddle_rt_access> &accesses, const Matrix &matrix,
+             const void *data, int64_t batch, int32_t writes) {
+  const std::vector<Extent> extents = {{batch, matrix.stride},
+                                       {matrix.rows, matrix.leading},
+                                       {matrix.columns, 1}};
+  appendRuns(accesses, data, bytesOf(matrix.dtype), extents, writes);
+}
+
+} // namespace
+
+heddle_rt_status GemmCall::check(const void *a, const void *b,
+                                 const void *c) const {
+  const GemmCall &gemm = *this;
+  if (args.m < 0 || args.n < 0 || args.k < 0 || args.batch < 0)
+    return invalid("{}: m {}, n {}, k {}, batch {}: a size is negative",
+                   gemm.name(), args.m, args.n, args.k, args.batch);
+  const bool f32 = args.a == HEDDLE_RT_F32 && args.b == HEDDLE_RT_F32 &&
+                   args.c == HEDDLE_RT_F32;
+  const bool bf16 = args.a == HEDDLE_RT_BF16 && args.b == HEDDLE_RT_BF16 &&
+                    (args.c == HEDDLE_RT_BF16 || args.c == HEDDLE_RT_F32);
+  if (!f32 && !bf16)
+    return invalid("{}: {} x {} -> {} is no product there is; f32 x f32 -> "
+                   "f32, bf16 x bf16 -> bf16 or f32 are",
+                   gemm.name(), nameOf(args.a), nameOf(args.b), nameOf(args.c));
+  HEDDLE_RT_TRY(checkMatrix(gemm, gemm.a, a));
+  HEDDLE_RT_TRY(checkMatrix(gemm, gemm.b, b));
+  HEDDLE_RT_TRY(checkMatrix(gemm, gemm.c, c));
+  if (overlapsItself(gemm.c, args.batch))
+    return invalid("{}: products of c overlap: {} rows of {} at distance {}, "
+                   "products {} apart",
+                   gemm.name(), args.m, args.n, args.ldc, args.stride_c);
+  if (overlap(gemm.c, c, gemm.a, a, args.batch) ||
+      overlap(gemm.c, c, gemm.b, b, args.batch))
+    return invalid("{}: c overlaps an input", gemm.name());
+  return HEDDLE_RT_OK;
+}
+
+std::vector<heddle_rt_access> GemmCall::accesses(const void *a, const void *b,
+                                                 const void *c) const {
+  std::vector<heddle_rt_access> all;
+  declare(all, this->a, a, args.batch, 0);
+  declare(all, this->b, b, args.batch, 0);
+  declare(all, this->c, c, args.batch, args.beta == 0 ? 1 : 2);
+  return all;
+}
+
+} // namespace heddle::runtime

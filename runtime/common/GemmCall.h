@@ -1,0 +1,39 @@
+//===- GemmCall.h - A checked matrix product ------------------------------===//
+
+#ifndef RUNTIME_COMMON_GEMMCALL_H
+#define RUNTIME_COMMON_GEMMCALL_H
+
+#include "runtime/common/Status.h"
+
+#include <cstddef>
+#include <vector>
+
+namespace heddle::runtime {
+
+/// An operand as it lies in memory.
+struct Matrix {
+  const char *name;
+  int64_t rows, columns, leading, stride;
+  heddle_rt_dtype dtype;
+};
+
+struct GemmCall {
+  heddle_rt_gemm_args args;
+  Matrix a, b, c;
+
+  explicit GemmCall(const heddle_rt_gemm_args &given);
+  const char *name() const { return orUnnamed(args.name, "gemm"); }
+  bool isEmpty() const { return args.batch == 0 || args.m == 0 || args.n == 0; }
+  double flops() const {
+    return 2.0 * double(args.m) * double(args.n) * double(args.k) *
+           double(args.batch);
+  }
+  /// Sizes, formats, leading dimensions, overlaps; what heddle_rt_gemm says.
+  heddle_rt_status check(const void *a, const void *b, const void *c) const;
+  std::vector<heddle_rt_access> accesses(const void *a, const void *b,
+                                         const void *c) const;
+};
+
+} // namespace heddle::runtime
+
+#endif
