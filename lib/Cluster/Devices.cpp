@@ -22,12 +22,16 @@ struct KnownDevice {
   double productRatio, attentionRatio, flash2Ratio;
 };
 
-/// Ratios of products: best bf16 products found by mamf-finder, as parts of the
-/// peak: A100 SXM 85.9 %, H100 SXM 80.3 %, B200 77.6 % (stas00/ml-engineering,
-/// compute/accelerator). Of attention: FlashAttention-2 forward on A100, which
-/// is the best there, 224 of 312 TFLOP/s at head size 128 and 16k tokens (arXiv
-/// 2307.08691), over cuDNN's 0.565 of the peak on H100 and its own 0.378 there
-/// (lib/Cost/KernelTables.h, without a mask); B200 as H100.
+/// Ratios of products: A100 at its 400 W, 257 TFLOP/s of random numbers at
+/// 8192^3 (Horace He, "Strangely, matrix multiplications on GPUs run faster when
+/// given predictable data", thonking.ai), over the 696 of H100 in a step of
+/// seconds there (lib/Cost/KernelTables.h x sustainedRate), as parts of the
+/// peaks; B200 by the best bf16 products that mamf-finder found, 77.6 % of the
+/// peak against 80.3 % (stas00/ml-engineering, compute/accelerator). Of
+/// attention: FlashAttention-2 forward on A100, which is the best there, 224 of
+/// 312 TFLOP/s at head size 128 and 16k tokens (arXiv 2307.08691), over cuDNN's
+/// 0.565 of the peak on H100 and its own 0.378 there (lib/Cost/KernelTables.h,
+/// without a mask); B200 as H100.
 ///
 /// H100 SXM: 132 processors x 4 x 512 multiply-adds x 1.83 GHz. The PCIe card
 /// has 114 at 1.62 GHz and HBM2e. H800 and A800 are H100 and A100 with slower
@@ -38,7 +42,7 @@ static constexpr KnownDevice known[] = {
      1.555e12,
      {19.5, 156, 312, 0, 0},
      108,
-     1.07,
+     1.17,
      1.27,
      1.9},
     {"a100-sxm-80gb",
@@ -46,7 +50,7 @@ static constexpr KnownDevice known[] = {
      2.039e12,
      {19.5, 156, 312, 0, 0},
      108,
-     1.07,
+     1.17,
      1.27,
      1.9},
     {"a800-sxm-80gb",
@@ -54,7 +58,7 @@ static constexpr KnownDevice known[] = {
      2.039e12,
      {19.5, 156, 312, 0, 0},
      108,
-     1.07,
+     1.17,
      1.27,
      1.9},
     {"h100-pcie-80gb", 80, 2.0e12, {51.2, 378, 756, 1513, 0}, 114, 1, 1, 1},

@@ -84,8 +84,10 @@ double KernelTimes::product(const Product &product) const {
       product.resultBytes * results;
   double seconds = fit.launch + hypotenuse(compute, bytes * secondsPerByte);
   if (product.quantizes)
-    seconds +=
-        fit.quantized * product.groups * product.m * product.k * secondsPerByte;
+    seconds += (fit.quantized > 0 && product.quantizedBytes > 0
+                    ? product.quantizedBytes
+                    : fit.quantized) *
+               product.groups * product.m * product.k * secondsPerByte;
   return seconds;
 }
 

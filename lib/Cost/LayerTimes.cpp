@@ -25,6 +25,14 @@ constexpr double kSlowsInNode = 1.189, kSlowsBetweenNodes = 1.02;
 /// master and two moments in fp32, read and written.
 constexpr double kMomentBytes = 24;
 
+/// Bytes per element of 2 where each operation is a kernel, over those of one
+/// kernel for all. RMSNorm: cast, square, mean, scale, cast, weight (36 of 4
+/// forward); rotation as a complex product in fp32 (20 of 4); SiLU and a
+/// product (10 of 6 forward, 18 of 10 backward). Backward of a norm: as many
+/// operations again for x and for what it is scaled by.
+constexpr double kPlainNorm = 32 / 2, kPlainRotation = 20.0 / 4,
+                 kPlainGateForward = 10.0 / 6, kPlainGateBackward = 18.0 / 10;
+
 Call both(const Call &a, const Call &b) {
   return {a.seconds + b.seconds, a.bytes + b.bytes, std::max(a.slows, b.slows)};
 }
@@ -131,10 +139,11 @@ Call LayerTimer::inBuckets(CollectiveKind kind, const GroupOnCluster &group,
 /// A product with a weight [n, k], and in backward two more.
 void LayerTimer::multiply(PartTimes &part, double m, double n, double k,
                           bool isAgain, double groups) const {
-  const Product forward{m, n, k, format, groups, elementBytes};
+  const double quantized = practice.quantizedBytes;
+  const Product forward{m, n, k, format, groups, elementBytes, true, quantized};
   part.forward.products += kernels.product(forward);
   part.inputGrad.products +=
-      kernels.product({m, k, n, format, groups, elementBytes});
+      kernels.product({m, k, n, format, groups, elementBytes, true, quantized});
   // Added to the sum of all micro-batches; both sides were quantized before.
   part.weightGrad.products +=
       kernels.product({n, k, m, format, groups, 2 * gradientBytes, false});
@@ -154,13 +163,19 @@ void LayerTimer::move(PartTimes &part, double forwardBytes,
     part.again.memory += kernels.memory(forwardBytes);
 }
 
+/// There and back.
+void LayerTimer::rotate(PartTimes &part, double bytes, bool isAgain) const {
+  const double moved = 2 * bytes * (practice.fusesKernels ? 1 : kPlainRotation);
+  move(part, moved, moved, isAgain);
+}
+
 void LayerTimer::projections(PartTimes &part) const {
   const double d = real(model.hidden);
   multiply(part, tokens, queries + 2 * keys, d, again(AgainProjections));
   multiply(part, tokens, d, queries, again(AgainOutput));
   const double rotated = elementBytes * tokens * (queries + keys);
   if (model.position == PositionKind::Rope)
-    move(part, 2 * rotated, 2 * rotated, again(AgainProjections));
+    rotate(part, rotated, again(AgainProjections));
   if (model.qkNorm)
     move(part, 2 * rotated, 3 * rotated, again(AgainProjections));
 }
@@ -183,8 +198,7 @@ void LayerTimer::latentProjections(PartTimes &part) const {
   // Norms of both narrow vectors; the rotated part of queries and keys.
   const double narrow = elementBytes * tokens * (rank + values);
   move(part, 2 * narrow, 3 * narrow, isAgain);
-  const double rotated = elementBytes * tokens * (queryHeads + 1) * rope;
-  move(part, 2 * rotated, 2 * rotated, isAgain);
+  rotate(part, elementBytes * tokens * (queryHeads + 1) * rope, isAgain);
 }
 
 void LayerTimer::core(LayerTimes &times) const {
@@ -225,8 +239,12 @@ void LayerTimer::plainMlp(PartTimes &part) const {
   multiply(part, tokens, wide, d, again(AgainUp));
   multiply(part, tokens, d, f, again(AgainDown));
   // Reads what is wide, writes f; backward reads both and writes what is wide.
-  move(part, elementBytes * tokens * (wide + f),
-       elementBytes * tokens * (2 * wide + f), again(AgainActivation));
+  const bool isPlain = model.gatedMlp && !practice.fusesKernels;
+  move(part,
+       elementBytes * tokens * (wide + f) * (isPlain ? kPlainGateForward : 1),
+       elementBytes * tokens * (2 * wide + f) *
+           (isPlain ? kPlainGateBackward : 1),
+       again(AgainActivation));
 }
 
 /// Balanced: each token goes through `perToken` experts, and each rank of ep
@@ -271,7 +289,11 @@ LayerTimes LayerTimer::layer(bool hasExperts) const {
   const double mask =
       practice.storesMasks && model.dropout.residual > 0 ? 0.5 * edge : 0;
   for (PartTimes *part : {&times.attention, &times.mlp}) {
-    move(*part, 2 * edge, 6 * edge, again(AgainNorms));
+    // LayerNorm is a kernel of its own everywhere.
+    const double plain = practice.fusesKernels || model.norm != NormKind::Rms
+                             ? 0
+                             : kPlainNorm * edge;
+    move(*part, 2 * edge + plain, 6 * edge + 2 * plain, again(AgainNorms));
     part->elements += normElements();
     // The residual's sum, with dropout.
     move(*part, 3 * edge + mask, mask > 0 ? 2 * edge + mask : 0,
@@ -288,6 +310,8 @@ LayerTimes LayerTimer::layer(bool hasExperts) const {
     plainMlp(times.mlp);
   communicate(times, hasExperts);
   states(times);
+  copyUnits(times.attention);
+  copyUnits(times.mlp);
   return times;
 }
 
@@ -396,6 +420,21 @@ void LayerTimer::states(LayerTimes &times) const {
   times.gradients = both(gradientsOf(dense, false), gradientsOf(experts, true));
   times.parameters =
       both(parametersOf(dense, false), parametersOf(experts, true));
+}
+
+/// Between buffers of collectives and parameters or gradients, where these are
+/// called in every micro-batch.
+void LayerTimer::copyUnits(PartTimes &part) const {
+  if (point.zeroStage < 3)
+    return;
+  const double gathered = practice.gatherCopyBytes * part.elements;
+  if (point.gather != PlanGather::OncePerStep)
+    part.forward.memory += kernels.memory(gathered);
+  if (point.gather == PlanGather::EveryPass)
+    part.inputGrad.memory += kernels.memory(gathered);
+  if (point.reduce == PlanReduce::EveryMicroBatch)
+    part.weightGrad.memory +=
+        kernels.memory(practice.sumCopyBytes * part.elements);
 }
 
 double LayerTimer::transferBytes() const {

@@ -112,6 +112,7 @@ private:
                 bool isAgain = false, double groups = 1) const;
   void move(PartTimes &part, double forwardBytes, double backwardBytes,
             bool isAgain) const;
+  void rotate(PartTimes &part, double bytes, bool isAgain) const;
   void projections(PartTimes &part) const;
   void latentProjections(PartTimes &part) const;
   void core(LayerTimes &times) const;
@@ -119,6 +120,7 @@ private:
   void expertsMlp(LayerTimes &times) const;
   void communicate(LayerTimes &times, bool hasExperts) const;
   void states(LayerTimes &times) const;
+  void copyUnits(PartTimes &part) const;
   Call call(CollectiveKind kind, const GroupOnCluster &group,
             double bytes) const;
   Call inBuckets(CollectiveKind kind, const GroupOnCluster &group,

@@ -100,8 +100,32 @@ TEST(Published, IsAPlanInNumbers) {
   const Published fsdp = must(rowOf("R0192"));
   EXPECT_EQ(fsdp.point.zeroStage, 3);
   EXPECT_EQ(fsdp.point.shardGroup, 128);
-  EXPECT_EQ(fsdp.practice.selective & AgainProjections, 0u);
+  EXPECT_EQ(fsdp.point.recompute, PointRecompute::Full);
+  EXPECT_EQ(fsdp.practice.full & (AgainProjections | AgainDown), 0u);
+  // Megatron's own repeats the last product too.
+  EXPECT_NE(must(rowOf("R0003")).practice.full & AgainDown, 0u);
   EXPECT_EQ(fsdp.point.recomputed, std::vector<std::int64_t>{80});
+}
+
+TEST(Published, KnowsHowSoftwareRunsAPlan) {
+  Row row = rowOf("R0294");
+  row["notes"] = "HBM2e; eager";
+  EXPECT_FALSE(must(row).practice.fusesKernels);
+  row["notes"] = "HBM2e; torch.compile; selective layer";
+  const Published half = must(row);
+  EXPECT_TRUE(half.practice.fusesKernels);
+  EXPECT_EQ(half.practice.gatherCopyBytes, 4);
+  EXPECT_EQ(half.point.recompute, PointRecompute::Full);
+  EXPECT_EQ(half.point.recomputed, std::vector<std::int64_t>{16});
+  // 69 / 61 of the operations are 1 + 0.39 / 3.
+  row["source"] = "IBM fms-fsdp README";
+  row["mfu"] = "61";
+  row["hfu"] = "69";
+  EXPECT_EQ(must(row).point.recomputed, std::vector<std::int64_t>{13});
+  EXPECT_EQ(must(rowOf("R0238")).practice.quantizedBytes, 4);
+  row = rowOf("R0238");
+  row["precision"] = "fp8-cs";
+  EXPECT_EQ(must(row).practice.quantizedBytes, 6);
 }
 
 // The goals: 5 % in the mean and 12 % at most on H100 in bf16, 10 % on fp8 and
@@ -121,12 +145,12 @@ TEST(Published, IsNear) {
     return sum / static_cast<double>(errors[group].size());
   };
   ASSERT_EQ(errors["bf16 h100"].size(), 8u);
-  EXPECT_LT(mean("bf16 h100"), 0.06);
+  EXPECT_LT(mean("bf16 h100"), 0.05);
   EXPECT_LT(
       *std::max_element(errors["bf16 h100"].begin(), errors["bf16 h100"].end()),
-      0.12);
-  EXPECT_LT(mean("bf16 a100"), 0.10);
-  EXPECT_LT(mean("fp8 h100"), 0.12);
+      0.10);
+  EXPECT_LT(mean("bf16 a100"), 0.07);
+  EXPECT_LT(mean("fp8 h100"), 0.10);
 }
 
 // Full over selective recompute, 18.13 over 13.75 s: within 3 points.

@@ -3,7 +3,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <charconv>
+#include <algorithm>
+#include <cmath>
 #include <fstream>
 #include <sstream>
 
@@ -91,9 +92,14 @@ private:
   void readStages();
   void readStates();
   void readRecompute();
+  void readUnits();
   void readPractice();
   void readTime();
   bool isNvidia() const { return says("source", "NVIDIA"); }
+  bool isMegatron() const {
+    return isOldMegatron() || says("source", "Mega") ||
+           says("source", "NeMo") || says("source", "Qi et al");
+  }
   bool isOldMegatron() const {
     return says("source", "Korthikanti") || says("source", "Narayanan");
   }
@@ -206,6 +212,7 @@ Result<void> Reader::readCluster() {
       // 500 of 700 W: what lies above 100 W goes with the third power of the
       // clock.
       Device &device = cluster.device;
+      device.memoryBytes = std::int64_t{96} << 30;
       device.memoryBytesPerSecond = 2.4e12;
       device.productRatio = device.attentionRatio = device.flash2Ratio = 0.874;
     }
@@ -261,7 +268,7 @@ void Reader::readStates() {
   point.recipe = says("precision", "nvfp4") ? "nvfp4" : isFp8 ? "fp8" : "bf16";
   point.zeroStage = count("zero_stage", 0);
   point.shardGroup = point.zeroStage > 0 ? point.dp * point.cp : 1;
-  if (says("notes", "HSDP"))
+  if (says("notes", "HSDP (shard in node"))
     point.shardGroup = std::min<std::int64_t>(8, point.dp);
   // FSDP: a layer is a unit, gathered one ahead, in every pass; sums in bf16
   // (llm-foundry's PURE) or fp32. Megatron and NeMo: sums of all micro-batches.
@@ -270,13 +277,18 @@ void Reader::readStates() {
                                                   : PlanGather::EveryPass;
     point.reduce = PlanReduce::EveryMicroBatch;
     point.prefetch = 1;
-    point.bucketBytes = std::int64_t{1} << 40;
+    const ModelConfig &model = out.model; // a layer's sums are one
+    point.bucketBytes = 4 * model.hidden *
+                        (2 * model.hidden + 2 * model.kvHeads * model.headSize +
+                         (model.gatedMlp ? 3 : 2) * model.ffn);
   } else {
     point.bucketBytes = std::int64_t{160} << 20; // 40 M elements in fp32
   }
-  point.gradients = "fp32";
-  point.reduceFormat =
-      says("source", "NeMo") || says("notes", "PURE") ? "bf16" : "fp32";
+  // NeMo's recipes sum in bf16 (grad_reduce_in_fp32: false); autograd's
+  // gradients of one micro-batch are in the format of the parameters.
+  const bool sumsInBf16 = says("source", "NeMo") || says("notes", "PURE");
+  point.reduceFormat = sumsInBf16 ? "bf16" : "fp32";
+  point.gradients = sumsInBf16 || point.zeroStage == 3 ? "bf16" : "fp32";
   point.overlaps = !isOldMegatron();
 }
 
@@ -287,37 +299,68 @@ void Reader::readRecompute() {
   constexpr unsigned whole = AgainNorms | AgainProjections | AgainCore |
                              AgainOutput | AgainUp | AgainActivation |
                              AgainDown;
-  practice.full = whole;
+  // Autograd stops when it has what backward reads (XLA; PyTorch's checkpoint
+  // that is not reentrant, from 2.1 on, which is later than llm-foundry's rows
+  // in PURE): the last product is not one of it. Megatron's own repeats all.
+  if (isMegatron() || says("notes", "PURE"))
+    practice.full = whole;
   if (text("recompute") == "none" || text("recompute").empty())
     return;
-  const bool isFull = text("recompute") == "full";
-  point.recompute = isFull ? PointRecompute::Full : PointRecompute::Selective;
-  std::int64_t every = 1;
-  if (says("notes", "save_qkv_proj"))
-    practice.selective = whole & ~AgainProjections;
-  else if (says("notes", "minimal_flash"))
+  bool isFull = text("recompute") == "full";
+  double part = 1; // of a place's layers
+  if (says("notes", "save_qkv_proj")) {
+    isFull = true;
+    practice.full &= ~AgainProjections;
+  } else if (says("notes", "minimal_flash")) {
     practice.selective = AgainNorms | AgainActivation; // all products are kept
-  else if (says("source", "torchtitan") || says("source", "torchao")) {
+  } else if (says("source", "IBM") && number("mfu") > 0) {
+    // Whole layers; how many, the two utilizations that are printed say.
+    isFull = true;
+    part = std::clamp(3 * (number("hfu") / number("mfu") - 1), 0.0, 1.0);
+    assume(fmt::format("{:.0f} % of layers computed again", 100 * part));
+  } else if (says("notes", "selective layer") ||
+             says("notes", "every 2nd layer")) {
+    isFull = true;
+    part = 0.5;
+  } else if (says("source", "torchtitan") || says("source", "torchao")) {
     // "op": every second product, of 7 the 2nd, 4th and 6th: 36 % of a layer's,
     // as the output and down projections are.
     practice.selective = AgainNorms | AgainActivation | AgainOutput | AgainDown;
-    if (says("notes", "selective layer") || says("notes", "every 2nd layer"))
-      every = 2, practice.selective = whole;
-  } else if (says("source", "IBM")) {
-    every = 2;
-    practice.selective = whole;
-    assume("every second layer computed again");
-  } else
+  } else {
     practice.selective = AgainCore; // Megatron
+  }
+  point.recompute = isFull ? PointRecompute::Full : PointRecompute::Selective;
   for (std::int64_t rank = 0; rank < point.pp; ++rank)
-    point.recomputed.push_back(point.layersOf(rank) / every);
+    point.recomputed.push_back(
+        std::llround(part * static_cast<double>(point.layersOf(rank))));
+}
+
+/// FSDP2 copies what was gathered into parameters (bf16, 4 bytes) and gradients
+/// into a buffer of the sum's format (bf16 to fp32, 6), FSDP1 concatenates
+/// gradients and divides them before the sum (4 and 4); its parameters are
+/// views of the buffer (torch.distributed.fsdp: _fsdp_collectives.py,
+/// _runtime_utils.py).
+void Reader::readUnits() {
+  Practice &practice = out.practice;
+  if (says("source", "torchtitan") || says("source", "torchao")) {
+    practice.gatherCopyBytes = 4;
+    practice.sumCopyBytes = 6;
+    practice.fusesKernels = says("notes", "compile");
+  } else if (says("source", "llm-foundry") || says("source", "IBM"))
+    practice.sumCopyBytes = 8;
+  // Transformer Engine casts and transposes in one kernel with a scale that it
+  // has from steps before; with the scale of now ("cs") it reads twice.
+  if (isNvidia())
+    practice.quantizedBytes = says("precision", "cs") ? 6 : 4;
 }
 
 void Reader::readPractice() {
   Practice &practice = out.practice;
   const bool isHopper =
       says("gpu", "H100") || says("gpu", "H800") || says("gpu", "H200");
-  if (says("attention_impl", "unfused") || isOldMegatron())
+  // Qi et al.: the memory that they print has room for scores.
+  if (says("attention_impl", "unfused") || isOldMegatron() ||
+      says("source", "Qi et al"))
     practice.attention = AttentionKernel::Whole;
   else if (says("source", "llm-foundry"))
     practice.attention = AttentionKernel::Triton; // submit_benchmarks.py
@@ -327,6 +370,7 @@ void Reader::readPractice() {
   practice.lossBytes = 24;
   practice.storesMasks = isOldMegatron();
   practice.gathersInNextStep = true;
+  readUnits();
   if (isNvidia())
     practice.tensorOverlap = TensorOverlap::Pieces;
   else if (says("notes", "async TP"))
@@ -339,6 +383,11 @@ void Reader::readPractice() {
 
 /// Where only TFLOP/s are printed: model FLOPs over them.
 void Reader::readTime() {
+  // Some print GB and mean 1e9, as their notes say.
+  out.peakBytes = number("peak_mem_gib") *
+                  (says("notes", "as GB") && !says("notes", "logs GiB")
+                       ? 1e9
+                       : 1024.0 * 1024 * 1024);
   out.seconds = number("step_time_s");
   if (out.seconds == 0) {
     out.seconds = modelFlopsPerStep(out.model, out.train.globalBatch,
@@ -352,6 +401,9 @@ Result<Published> Reader::read() {
   out.id = text("row_id");
   out.source = text("source");
   out.name = text("model_name");
+  for (const char *column : {"source", "model_name", "gpu", "n_gpus", "seq_len",
+                             "global_batch", "precision"})
+    out.group += text(column) + "|";
   std::vector<std::string> lacking;
   for (const char *column :
        {"layers", "hidden", "heads", "seq_len", "n_gpus", "tp", "pp",

@@ -27,6 +27,9 @@ struct Published {
   PlanPoint point;
   Practice practice;
   double seconds = 0;
+  double peakBytes = 0; ///< of memory, of the fullest rank; 0: not printed
+  /// Rows of one group differ in their plan alone.
+  std::string group;
   std::string assumed; ///< what the row does not say
 };
 

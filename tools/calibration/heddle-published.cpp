@@ -1,13 +1,18 @@
 // Predicted against published step times. Usage: heddle-published FILE.csv
-// [--rows]
+// [--rows] [--ratios]
 //
 // Files: perf_calibration_12.csv, perf_pool.csv of the validation data. One
-// line per source: rows, mean and largest error; with --rows each row. Nothing
-// is fitted to these times.
+// line per source: rows, mean and largest error of step times, and of memory
+// where it is printed; runs that the estimate of memory calls impossible. With
+// --rows each row, with --ratios those of rows that differ in their plan alone.
+// Nothing is fitted to these times.
 
 #include "Published.h"
 
+#include "heddle/Cost/MemoryEstimate.h"
+
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -18,26 +23,44 @@ using namespace heddle::tool;
 
 namespace {
 
+struct Predicted {
+  Published row;
+  StepTime step;
+  double peakBytes = 0; ///< as Heddle's programs would need
+
+  double error() const { return step.seconds / row.seconds - 1; }
+};
+
 struct Errors {
   int rows = 0;
   double sum = 0, size = 0, largest = 0;
   std::string worst;
 
-  void add(const Published &published, double error) {
+  void add(const std::string &id, double error) {
     ++rows;
     sum += error;
     size += std::fabs(error);
     if (std::fabs(error) >= largest) {
       largest = std::fabs(error);
-      worst = published.id;
+      worst = id;
     }
   }
 };
 
-/// What the goals are told apart by: "bf16 H100".
-std::string groupOf(const Published &published) {
-  return fmt::format("{} {}", published.point.recipe,
-                     published.cluster.device.name.substr(0, 4));
+Result<Predicted> predict(Published row) {
+  Result<StepTimes> times =
+      StepTimes::of(row.model, row.train, row.cluster, row.practice);
+  Result<StepTime> step =
+      times ? times->simulate(row.point) : Result<StepTime>(times.error());
+  if (!step)
+    return Error{fmt::format("{}: {}", row.id, step.message())};
+  Predicted predicted;
+  const MemoryEstimator memory(row.model, row.train, row.cluster);
+  if (auto peak = memory.peak(row.point))
+    predicted.peakBytes = static_cast<double>(peak->first);
+  predicted.row = std::move(row);
+  predicted.step = *step;
+  return predicted;
 }
 
 void print(const std::string &name, const Errors &errors) {
@@ -47,22 +70,80 @@ void print(const std::string &name, const Errors &errors) {
              errors.worst);
 }
 
-void printRow(const Published &published, const StepTime &step, double error) {
+void printRow(const Predicted &predicted) {
+  const Published &row = predicted.row;
+  const StepTime &step = predicted.step;
   fmt::print("{} {:<16} {:<36} {:9.3f} {:9.3f} {:+6.1f} %  bubble {:4.1f} % "
              "exposed",
-             published.id, published.name.substr(0, 16),
-             published.point.text().substr(0, 36), published.seconds,
-             step.seconds, 100 * error, 100 * step.bubbleFraction);
+             row.id, row.name.substr(0, 16), row.point.text().substr(0, 36),
+             row.seconds, step.seconds, 100 * predicted.error(),
+             100 * step.bubbleFraction);
   for (int axis = 0; axis < timeAxes; ++axis)
     if (step.axes[static_cast<std::size_t>(axis)].exposed > 0)
       fmt::print(" {} {:.3f}", timeAxisName(static_cast<TimeAxis>(axis)),
                  step.axes[static_cast<std::size_t>(axis)].exposed);
   fmt::print("; products {:.3f} attention {:.3f} memory {:.3f} optimizer "
-             "{:.3f}{}\n",
+             "{:.3f}; peak {:.1f} GiB{}\n",
              step.compute.products, step.compute.attention, step.compute.memory,
-             step.optimizer,
-             published.assumed.empty() ? ""
-                                       : "; assumed: " + published.assumed);
+             step.optimizer, predicted.peakBytes / (1 << 30),
+             row.assumed.empty() ? "" : "; assumed: " + row.assumed);
+}
+
+/// Each row of a group over the one before it.
+void printRatios(const std::vector<Predicted> &all) {
+  std::map<std::string, std::vector<const Predicted *>> groups;
+  for (const Predicted &each : all)
+    groups[each.row.group].push_back(&each);
+  Errors errors;
+  for (const auto &[name, rows] : groups)
+    for (std::size_t i = 1; i < rows.size(); ++i) {
+      const Predicted &before = *rows[i - 1], &row = *rows[i];
+      const double published = row.row.seconds / before.row.seconds,
+                   predicted = row.step.seconds / before.step.seconds;
+      fmt::print("{} over {}: published {:.3f}, predicted {:.3f}, {:+.1f} "
+                 "points\n",
+                 row.row.id, before.row.id, published, predicted,
+                 100 * (predicted - published));
+      errors.add(row.row.id, predicted - published);
+    }
+  if (errors.rows)
+    print("ratios inside groups (points)", errors);
+}
+
+void printMemory(const std::vector<Predicted> &all) {
+  std::map<std::string, Errors> bySource;
+  std::vector<std::string> impossible;
+  for (const Predicted &each : all) {
+    if (each.row.peakBytes > 0 && each.peakBytes > 0)
+      bySource[each.row.source].add(each.row.id,
+                                    each.peakBytes / each.row.peakBytes - 1);
+    const auto capacity =
+        static_cast<double>(each.row.cluster.planBytesPerDevice());
+    if (each.peakBytes > capacity)
+      impossible.push_back(fmt::format("{} ({:.1f} of {:.1f} GiB)", each.row.id,
+                                       each.peakBytes / (1 << 30),
+                                       capacity / (1 << 30)));
+  }
+  for (const auto &[name, errors] : bySource)
+    print("memory: " + name, errors);
+  fmt::print("{} runs do not fit by the estimate: {}\n", impossible.size(),
+             fmt::join(impossible, ", "));
+}
+
+void printTimes(const std::vector<Predicted> &all) {
+  std::map<std::string, Errors> bySource, byGroup;
+  for (const Predicted &each : all) {
+    bySource[each.row.source].add(each.row.id, each.error());
+    // What the goals are told apart by: "bf16 H100".
+    byGroup[fmt::format("{} {}", each.row.point.recipe,
+                        each.row.cluster.device.name.substr(0, 4))]
+        .add(each.row.id, each.error());
+  }
+  fmt::print("{:<58} rows  signed    mean largest (%)\n", "");
+  for (const auto &[name, errors] : bySource)
+    print(name, errors);
+  for (const auto &[name, errors] : byGroup)
+    print(name, errors);
 }
 
 int fail(const std::string &message) {
@@ -73,39 +154,35 @@ int fail(const std::string &message) {
 } // namespace
 
 int main(int argc, char **argv) {
-  const bool eachRow = argc == 3 && std::string(argv[2]) == "--rows";
-  if (argc != 2 && !eachRow)
-    return fail("usage: heddle-published FILE.csv [--rows]");
+  const std::vector<std::string> options(argv + std::min(argc, 2), argv + argc);
+  const auto unknown = std::ranges::find_if(options, [](const auto &option) {
+    return option != "--rows" && option != "--ratios";
+  });
+  if (argc < 2 || unknown != options.end())
+    return fail("usage: heddle-published FILE.csv [--rows] [--ratios]");
+  auto has = [&](const char *option) {
+    return std::ranges::find(options, option) != options.end();
+  };
   Result<std::vector<Row>> rows = readCsv(argv[1]);
   if (!rows)
     return fail(rows.message());
-  std::map<std::string, Errors> bySource, byGroup;
-  int left = 0;
+  std::vector<Predicted> all;
   for (const Row &row : *rows) {
     Result<Published> published = readPublished(row);
-    if (!published) {
-      ++left;
+    if (!published)
       continue;
-    }
-    Result<StepTimes> times =
-        StepTimes::of(published->model, published->train, published->cluster,
-                      published->practice);
-    Result<StepTime> step = times ? times->simulate(published->point)
-                                  : Result<StepTime>(times.error());
-    if (!step)
-      return fail(fmt::format("{}: {}", published->id, step.message()));
-    const double error = step->seconds / published->seconds - 1;
-    bySource[published->source].add(*published, error);
-    byGroup[groupOf(*published)].add(*published, error);
-    if (eachRow)
-      printRow(*published, *step, error);
+    Result<Predicted> predicted = predict(std::move(*published));
+    if (!predicted)
+      return fail(predicted.message());
+    all.push_back(std::move(*predicted));
+    if (has("--rows"))
+      printRow(all.back());
   }
-  fmt::print("{:<58} rows  signed    mean largest (%)\n", "");
-  for (const auto &[name, errors] : bySource)
-    print(name, errors);
-  for (const auto &[name, errors] : byGroup)
-    print(name, errors);
+  if (has("--ratios"))
+    printRatios(all);
+  printTimes(all);
+  printMemory(all);
   fmt::print("{} rows are not plan-complete or not of a device that is known\n",
-             left);
+             rows->size() - all.size());
   return 0;
 }

@@ -33,6 +33,9 @@ struct Product {
   double resultBytes = 2;
   /// Whether A comes in bf16 and is quantized on its way (fp8, fp4).
   bool quantizes = true;
+  /// Moved per element that is quantized; 0: as by the kernels that were
+  /// measured, which find a scale first.
+  double quantizedBytes = 0;
 
   double flops() const { return 2 * groups * m * n * k; }
 };

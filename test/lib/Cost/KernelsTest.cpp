@@ -55,7 +55,24 @@ TEST(Products, Quantize) {
                   7.762 * bytes / rate,
               1e-8);
   product.quantizes = false;
-  EXPECT_NEAR(whole - h100().product(product), 7.762 * bytes / rate, 1e-12);
+  const double plain = h100().product(product);
+  EXPECT_NEAR(whole - plain, 7.762 * bytes / rate, 1e-12);
+  product.quantizes = true;
+  product.quantizedBytes = 4; // a kernel that knows its scale
+  EXPECT_NEAR(h100().product(product) - plain, 4 * bytes / rate, 1e-12);
+  product.format = ProductFormat::Bf16; // nothing to quantize
+  const double bf16 = h100().product(product);
+  product.quantizedBytes = 0;
+  EXPECT_EQ(h100().product(product), bf16);
+}
+
+// 257 TFLOP/s of random numbers at 8192^3, at A100's power limit (Horace He,
+// "Strangely, matrix multiplications", 2024).
+TEST(Products, OfAmpereAreAtItsPowerLimit) {
+  EXPECT_NEAR(2 * std::pow(8192.0, 3) /
+                  timesOf(known("a100-sxm-80gb")).product({8192, 8192, 8192}) /
+                  257e12,
+              1, 0.02);
 }
 
 TEST(Products, WithoutAPeakTakeForever) {

@@ -145,6 +145,50 @@ TEST(StepTime, IsItsKernels) {
   EXPECT_NEAR(step.tokensPerSecondPerDevice(), 4096 / step.seconds, 1e-9);
 }
 
+// The same with ZeRO-3 in software that copies: 4 bytes of each element of a
+// layer in both passes, 6 of its gradient; and where no operation is fused,
+// 32 d more in forward of each norm and 64 d in backward, rotation 5 times as
+// much, the gate 10 of 6 and 18 of 10 bytes.
+TEST(StepTime, FollowsThePracticeOfSoftware) {
+  ModelConfig model = llama8B();
+  model.layers = 2;
+  PlanPoint point = pointOf(model);
+  point.zeroStage = 3;
+  point.dp = point.shardGroup = 8;
+  point.gather = PlanGather::EveryPass;
+  point.reduce = PlanReduce::EveryMicroBatch;
+  Practice practice;
+  auto memory = [&] {
+    return simulate(timesOf(model, 4096, h100s(8), practice), point)
+        .compute.memory;
+  };
+  const KernelTimes k = *KernelTimes::of(*deviceByName("h100-sxm-80gb"));
+  auto more = [&](double bytes) { return k.memory(bytes) - k.memory(1e-9); };
+  const double plain = memory(), t = 4096, d = 4096, f = 14336;
+  practice.gatherCopyBytes = 4;
+  practice.sumCopyBytes = 6;
+  const double attention = d * (4096 + 2048) + d * 4096 + d,
+               mlp = 3 * d * f + d;
+  EXPECT_NEAR(memory() - plain,
+              kernelGaps * 2 *
+                  (2 * (k.memory(4 * attention) + k.memory(4 * mlp)) +
+                   k.memory(6 * attention) + k.memory(6 * mlp)),
+              1e-12);
+  practice = {};
+  practice.fusesKernels = false;
+  EXPECT_NEAR(memory() - plain,
+              kernelGaps * 2 *
+                  (2 * more(t * d * (32 + 64)) + 2 * more(t * 16 * 40 * 128) +
+                   more(t * f * (4 + 8))),
+              1e-12);
+  // Nothing of either is there where a parameter is gathered once.
+  practice = {};
+  practice.gatherCopyBytes = practice.sumCopyBytes = 4;
+  point.gather = PlanGather::OncePerStep;
+  point.reduce = PlanReduce::Last;
+  EXPECT_DOUBLE_EQ(memory(), plain);
+}
+
 // validation/README.md 9, rows 2 to 5: volumes of 8B over 64 and of 70B over
 // tp 8, and beside the textbook's time that of NCCL.
 TEST(StepTime, HasTheVolumesOfTheTextbook) {
