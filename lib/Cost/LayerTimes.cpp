@@ -365,6 +365,27 @@ std::pair<Call, Call> LayerTimer::tensorCalls(std::int64_t stride) const {
           call(CollectiveKind::ReduceScatter, tp, whole)};
 }
 
+/// Rows to experts, or back. Nodes that k experts of a token lie on, of n,
+/// drawn alike: n (1 - (1 - 1/n)^k).
+Call LayerTimer::exchange() const {
+  const double each =
+      practice.exchangeBytes > 0 ? practice.exchangeBytes : elementBytes;
+  const double experts = real(model.experts->perToken);
+  const double rows = each * edgeTokens * experts * real(model.hidden);
+  const GroupOnCluster &ep = placed.ep;
+  if (!practice.sendsOncePerNode || ep.isInNode())
+    return call(CollectiveKind::AllToAll, ep, rows);
+  const double n = real(ep.nodes);
+  double nodes = n * (1 - std::pow(1 - 1 / n, experts));
+  if (practice.nodesPerToken > 0)
+    nodes = std::min(nodes, real(practice.nodesPerToken));
+  const Call outside =
+      call(CollectiveKind::AllToAll, ep, rows * nodes / experts);
+  const Call inside = call(CollectiveKind::AllToAll,
+                           collectives.place({{ep.ranksPerNode, 1}}), rows);
+  return inside.seconds > outside.seconds ? inside : outside;
+}
+
 void LayerTimer::communicate(LayerTimes &times, bool hasExperts) const {
   std::tie(times.gather, times.reduce) =
       tensorCalls(point.stride(PlanAxis::Tp));
@@ -386,10 +407,7 @@ void LayerTimer::communicate(LayerTimes &times, bool hasExperts) const {
     }
   }
   if (hasExperts)
-    times.exchange =
-        call(CollectiveKind::AllToAll, placed.ep,
-             elementBytes * edgeTokens * real(model.experts->perToken) *
-                 real(model.hidden));
+    times.exchange = exchange();
 }
 
 /// Sums of gradients over all that have a copy of the parameters: whole, or

@@ -118,6 +118,7 @@ private:
   void core(LayerTimes &times) const;
   void plainMlp(PartTimes &part) const;
   void expertsMlp(LayerTimes &times) const;
+  Call exchange() const;
   void communicate(LayerTimes &times, bool hasExperts) const;
   void states(LayerTimes &times) const;
   void copyUnits(PartTimes &part) const;

@@ -101,12 +101,24 @@ bool heddle::detail::splitsBackward(PlanScheduleKind schedule) {
          schedule == PlanScheduleKind::DualPipeV;
 }
 
+bool heddle::detail::joinsSlots(PlanScheduleKind schedule) {
+  return schedule == PlanScheduleKind::DualPipe ||
+         schedule == PlanScheduleKind::DualPipeV;
+}
+
+SlotParts heddle::detail::withoutExchange(SlotParts parts) {
+  parts.plain.exchange = parts.sparse.exchange = {};
+  return parts;
+}
+
 double StepTimes::bound(const PlanPoint &point) const {
   if (!state->hasFormat(point))
     return kNever;
   const LayerTimer timer = timerOf(*state, point);
-  return boundOfPlaces(*state, point, partsOf(*state, point, timer)) +
-         timer.norm().seconds;
+  SlotParts parts = partsOf(*state, point, timer);
+  if (joinsSlots(point.schedule))
+    parts = withoutExchange(std::move(parts));
+  return boundOfPlaces(*state, point, parts) + timer.norm().seconds;
 }
 
 double StepTimes::boundOfSchedule(const PlanPoint &given) const {

@@ -48,6 +48,10 @@ SlotParts partsOf(const StepTimes::State &state, const PlanPoint &point,
                   const LayerTimer &timer);
 /// Whether W slots run apart from B.
 bool splitsBackward(PlanScheduleKind schedule);
+/// Whether a forward and a backward of it run interleaved.
+bool joinsSlots(PlanScheduleKind schedule);
+/// Slots beside which exchanges along ep run for nothing.
+SlotParts withoutExchange(SlotParts parts);
 /// Of one chunk of one place.
 ChunkContent contentOf(const StepTimes::State &state, const PlanPoint &point,
                        std::int64_t rank, std::int64_t chunk);

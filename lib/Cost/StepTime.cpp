@@ -77,6 +77,7 @@ private:
   double slot(SlotKind kind, const ChunkContent &chunk,
               std::array<double, timeAxes> &exposed);
   std::size_t timeChunk(const ChunkContent &chunk);
+  void timeWaits(Timed &timed);
   void timeEdges(Timed &timed);
   void timePlace(std::int64_t rank);
   double leastTail(std::int64_t rank) const;
@@ -173,8 +174,27 @@ std::size_t Step::timeChunk(const ChunkContent &chunk) {
     entry.times.inputGrad = slot(SlotKind::Backward, chunk, entry.exposed);
     entry.times.weightGrad = 0;
   }
+  timeWaits(entry);
   timeEdges(entry);
   return timed.size() - 1;
+}
+
+/// Exchanges along ep, beside which the other slot of a joined pair computes,
+/// less what that is slowed. A slot without them is no shorter than its bound.
+void Step::timeWaits(Timed &timed) {
+  const ChunkContent &chunk = timed.content;
+  if (!joinsSlots(point.schedule) || chunk.sparse == 0)
+    return;
+  const Call &exchange = parts.sparse.exchange;
+  const double waits =
+      2 * real(chunk.sparse) * exchange.seconds / exchange.slows;
+  const SlotParts alone = withoutExchange(parts);
+  auto most = [&](double seconds, SlotKind kind) {
+    return std::min(waits, seconds - slotBound(alone, kind, chunk));
+  };
+  ChunkTimes &times = timed.times;
+  times.forwardWaits = most(times.forward, SlotKind::Forward);
+  times.backwardWaits = most(times.inputGrad, SlotKind::InputGrad);
 }
 
 void Step::timePlace(std::int64_t rank) {
@@ -487,7 +507,7 @@ double Step::bound() {
       const ChunkTimes &times = timesOf(rank, chunk);
       const auto behind =
           static_cast<std::size_t>(point.stageOf(rank, chunk)) + 1;
-      forwards[behind] = times.forward;
+      forwards[behind] = times.forward - times.forwardWaits;
       backwards[behind] = splits ? 0 : times.inputGrad + times.weightGrad;
     }
   }
@@ -498,7 +518,8 @@ double Step::bound() {
     std::int64_t lowest = std::ssize(point.layers);
     for (std::int64_t chunk = 0; chunk < point.chunks; ++chunk) {
       const ChunkTimes &times = timesOf(rank, chunk);
-      work += times.forward + times.inputGrad + times.weightGrad;
+      work += times.forward + times.inputGrad + times.weightGrad -
+              times.forwardWaits - times.backwardWaits;
       lowest = std::min(lowest, point.stageOf(rank, chunk));
     }
     const auto before = static_cast<std::size_t>(lowest);

@@ -101,6 +101,24 @@ void PreparedSchedule::countRanks(const std::vector<std::vector<double>> &takes,
   }
 }
 
+/// Of a joined pair, what each slot waits while the other computes.
+double PreparedSchedule::hiddenIn(const Step &step, const ScheduleTimes &times,
+                                  const std::vector<double> &takes) const {
+  if (step.length != 2 || times.joinedInTurn)
+    return 0;
+  double waits[2], runs[2];
+  for (std::size_t i = 0; i < 2; ++i) {
+    const auto at = static_cast<std::size_t>(step.index) + i;
+    const auto rank = static_cast<std::size_t>(step.rank);
+    const Slot slot = rows[rank][at];
+    waits[i] =
+        times.chunks[rank][static_cast<std::size_t>(slot.chunk())].waitsOf(
+            slot.kind());
+    runs[i] = takes[at] - waits[i];
+  }
+  return std::min(waits[0], runs[1]) + std::min(waits[1], runs[0]);
+}
+
 ScheduleTiming PreparedSchedule::run(const ScheduleTimes &times,
                                      bool withTransfers) const {
   const std::vector<std::vector<double>> takes = takesOf(times);
@@ -111,12 +129,15 @@ ScheduleTiming PreparedSchedule::run(const ScheduleTimes &times,
     arrivals.emplace_back(row.size(), 0.0);
   }
   std::vector<double> linkFree(static_cast<std::size_t>(numLinks), 0.0);
+  std::vector<double> hidden(rows.size(), 0.0);
   for (const Step &step : steps) {
     const auto rank = static_cast<std::size_t>(step.rank);
     const auto first = static_cast<std::size_t>(step.index);
     const auto length = static_cast<std::size_t>(step.length);
     std::vector<TimeSpan> &spans = timing.slots[rank];
-    double start = first ? spans[first - 1].end : 0, together = 0;
+    double start = first ? spans[first - 1].end : 0,
+           together = -hiddenIn(step, times, takes[rank]);
+    hidden[rank] -= together;
     for (std::size_t i = first; i < first + length; ++i) {
       start = std::max(start, arrivals[rank][i]);
       together += takes[rank][i];
@@ -155,6 +176,8 @@ ScheduleTiming PreparedSchedule::run(const ScheduleTimes &times,
         .end;
   });
   countRanks(takes, timing);
+  for (std::size_t rank = 0; rank < rows.size(); ++rank)
+    timing.ranks[rank].busy -= hidden[rank];
   return timing;
 }
 
@@ -172,6 +195,13 @@ double ChunkTimes::of(SlotKind kind) const {
     return 0;
   }
   return 0;
+}
+
+double ChunkTimes::waitsOf(SlotKind kind) const {
+  return kind == SlotKind::Forward ? forwardWaits
+         : kind == SlotKind::InputGrad || kind == SlotKind::Backward
+             ? backwardWaits
+             : 0;
 }
 
 ScheduleTimes ScheduleTimes::equal(const Placement &placement, ChunkTimes times,

@@ -122,6 +122,10 @@ TEST(Published, KnowsHowSoftwareRunsAPlan) {
   row["mfu"] = "61";
   row["hfu"] = "69";
   EXPECT_EQ(must(row).point.recomputed, std::vector<std::int64_t>{13});
+  row = rowOf("R0156");
+  row["source"] = "DeepSeek-V3 technical report";
+  EXPECT_EQ(must(row).point.schedule, PlanScheduleKind::DualPipeV);
+  EXPECT_EQ(must(row).practice.nodesPerToken, 4);
   EXPECT_EQ(must(rowOf("R0238")).practice.quantizedBytes, 4);
   row = rowOf("R0238");
   row["precision"] = "fp8-cs";

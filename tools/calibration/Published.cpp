@@ -243,7 +243,13 @@ void Reader::readStages() {
   if (point.pp > 1)
     point.schedule = point.chunks > 1 ? PlanScheduleKind::Interleaved1F1B
                                       : PlanScheduleKind::OneFOneB;
-  if (says("notes", "schedule ZB-1p"))
+  if (says("source", "DeepSeek")) {
+    // DualPipe, as it is with one copy of the model. Its prediction of one more
+    // token is one more layer.
+    point.schedule = PlanScheduleKind::DualPipeV;
+    point.chunks = 2;
+    ++out.model.layers;
+  } else if (says("notes", "schedule ZB-1p"))
     point.schedule = PlanScheduleKind::ZbH1;
   else if (says("notes", "schedule ZB-2p"))
     point.schedule = PlanScheduleKind::ZbH2;
@@ -348,6 +354,13 @@ void Reader::readUnits() {
     practice.fusesKernels = says("notes", "compile");
   } else if (says("source", "llm-foundry") || says("source", "IBM"))
     practice.sumCopyBytes = 8;
+  if (says("source", "DeepSeek")) {
+    // Report of DeepSeek-V3 (arXiv 2412.19437), 3.2 and 3.3: tokens go to 4
+    // nodes at most, in fp8, and come back in bf16.
+    practice.sendsOncePerNode = true;
+    practice.nodesPerToken = 4;
+    practice.exchangeBytes = 1.5;
+  }
   // Transformer Engine casts and transposes in one kernel with a scale that it
   // has from steps before; with the scale of now ("cs") it reads twice.
   if (isNvidia())

@@ -64,6 +64,13 @@ struct Practice {
                   AgainUp | AgainActivation;
   /// Dropout's masks are written and read. Heddle draws them again.
   bool storesMasks = false;
+  /// Between nodes a token goes once to each node that has experts for it, and
+  /// on from there (DeepEP); at most to \p nodesPerToken, where routing is
+  /// limited. Else once for each expert.
+  bool sendsOncePerNode = false;
+  std::int64_t nodesPerToken = 0; ///< 0: to any number
+  /// Of a number on its way to experts or back, in the mean; 0: as elsewhere.
+  double exchangeBytes = 0;
   /// Product::quantizedBytes.
   double quantizedBytes = 0;
   /// Chains of elementwise operations are one kernel. Without a compiler each

@@ -11,13 +11,19 @@
 namespace heddle {
 
 /// How long one micro-batch takes on one chunk, in seconds. D takes as long as
-/// B and W; a joined pair, as long as its two slots.
+/// B and W; a joined pair, as long as its two slots, less what one waits while
+/// the other runs.
 struct ChunkTimes {
   double forward = 1;
   double inputGrad = 1;
   double weightGrad = 1;
+  /// Of F, and of B and D, in which a device waits for others: in a joined pair
+  /// the other slot runs meanwhile.
+  double forwardWaits = 0;
+  double backwardWaits = 0;
 
   double of(SlotKind kind) const;
+  double waitsOf(SlotKind kind) const; ///< of F, B and D; W: 0
 };
 
 /// What the first F and the last D or W of a chunk take more than others: what
@@ -34,7 +40,8 @@ struct ScheduleTimes {
   double optimizer = 0; ///< O
   /// Whether the slots of a joined pair run one after the other, as emitted
   /// programs do, each when what it needs is there. Else they run interleaved,
-  /// as papers have it: both begin together and end together.
+  /// as papers have it: both begin together and end together, and one computes
+  /// while the other waits.
   bool joinedInTurn = false;
 
   /// The same on each rank and chunk.
@@ -110,6 +117,8 @@ private:
   void addEdges(const ScheduleTimes &times,
                 std::vector<std::vector<double>> &takes) const;
   std::vector<std::vector<double>> takesOf(const ScheduleTimes &times) const;
+  double hiddenIn(const Step &step, const ScheduleTimes &times,
+                  const std::vector<double> &takes) const;
   void countRanks(const std::vector<std::vector<double>> &takes,
                   ScheduleTiming &timing) const;
 

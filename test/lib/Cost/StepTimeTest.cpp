@@ -189,6 +189,53 @@ TEST(StepTime, FollowsThePracticeOfSoftware) {
   EXPECT_DOUBLE_EQ(memory(), plain);
 }
 
+// 8 of 64 experts over 8 nodes: a token goes to 8 (1 - (7/8)^8) = 5.25 of them,
+// or to 4, in 1.5 bytes a number.
+TEST(StepTime, SendsTokensOnceToEachNode) {
+  ModelConfig model = llama8B();
+  model.layers = 2;
+  model.experts = ExpertsConfig{64, 8, 2048, 0, false, false, 0, 1, {}};
+  PlanPoint point = pointOf(model);
+  point.dp = point.ep = 64;
+  const Cluster cluster = h100s(64);
+  const CollectiveTimes collectives(cluster);
+  const double rows = 4096 * 8 * 4096;
+  Practice practice;
+  auto expect = [&](double bytes) {
+    EXPECT_NEAR(simulate(timesOf(model, 4096, cluster, practice), point)
+                    .of(TimeAxis::Ep)
+                    .seconds,
+                2 * 4 *
+                    collectives.seconds(CollectiveKind::AllToAll,
+                                        collectives.place({{64, 1}}), bytes),
+                1e-9);
+  };
+  expect(2 * rows);
+  practice.sendsOncePerNode = true;
+  expect(2 * rows * (1 - std::pow(7.0 / 8, 8)));
+  practice.nodesPerToken = 4;
+  expect(2 * rows / 2);
+  practice.exchangeBytes = 1.5;
+  expect(1.5 * rows / 2);
+}
+
+// A forward and a backward that run interleaved hide exchanges of each other.
+TEST(StepTime, JoinedSlotsHideExchanges) {
+  ModelConfig model = llama8B();
+  model.experts = ExpertsConfig{64, 8, 2048, 0, false, false, 0, 1, {}};
+  PlanPoint point = pointOf(model);
+  point.dp = point.ep = 64;
+  point.microBatches = 32;
+  const StepTimes times = timesOf(model, 4096, h100s(256));
+  cut(point, 32, 4, 2, PlanScheduleKind::Interleaved1F1B);
+  const StepTime apart = simulate(times, point);
+  cut(point, 32, 4, 2, PlanScheduleKind::DualPipeV);
+  const StepTime joined = simulate(times, point);
+  const double exchanges = apart.of(TimeAxis::Ep).seconds;
+  EXPECT_LT(joined.seconds, apart.seconds - 0.5 * exchanges);
+  EXPECT_GT(joined.seconds, apart.seconds - exchanges);
+}
+
 // validation/README.md 9, rows 2 to 5: volumes of 8B over 64 and of 70B over
 // tp 8, and beside the textbook's time that of NCCL.
 TEST(StepTime, HasTheVolumesOfTheTextbook) {
@@ -375,9 +422,11 @@ public:
     point.microBatches = 4 * (1 + of(4));
     using enum PlanScheduleKind;
     const std::pair<PlanScheduleKind, std::int64_t> kinds[] = {
-        {GPipe, 1}, {OneFOneB, 1}, {Interleaved1F1B, 2},
-        {ZbH1, 1},  {ZbH2, 1},     {ZbV, 2}};
-    const auto [schedule, chunks] = kinds[of(6)];
+        {GPipe, 1}, {OneFOneB, 1}, {Interleaved1F1B, 2}, {ZbH1, 1},
+        {ZbH2, 1},  {ZbV, 2},      {DualPipeV, 2}};
+    const auto [schedule, chunks] = kinds[of(7)];
+    if (schedule == DualPipeV) // two per place, at least
+      point.microBatches = std::max<std::int64_t>(point.microBatches, 8);
     if (const std::int64_t pp = 1 << of(3); pp > 1)
       cut(point, model.layers, pp, chunks, schedule);
     else

@@ -191,6 +191,29 @@ TEST(Bubble, OfDualPipeIsThePapers) {
     }
 }
 
+// F waits 0.4 of its 1, D 0.9 of its 2: while the other computes for 1.1 and
+// 0.6, so that a pair takes 3 - 0.4 - 0.6. The paper's bubble with that FB.
+TEST(Bubble, OfPairsThatHideWhatTheyWaitFor) {
+  const std::int64_t p = 4;
+  ChunkTimes chunk;
+  chunk.forwardWaits = 0.4;
+  chunk.backwardWaits = 0.9;
+  const ScheduleTable table = generated(PlanScheduleKind::DualPipe, p, 2, 16);
+  ScheduleTimes times = ScheduleTimes::equal(table.placement, chunk);
+  const ScheduleTiming timing = simulateSchedule(table, times);
+  EXPECT_NEAR(timing.longestIdle(), (2.0 + 2 - 3) * (p / 2 - 1), 1e-9);
+  for (std::size_t rank = 0; rank < table.rows.size(); ++rank)
+    for (std::size_t i = 0; i < table.rows[rank].size(); ++i)
+      if (table.rows[rank][i].joined())
+        EXPECT_NEAR(timing.slots[rank][i].length(), 2, 1e-9);
+  times.joinedInTurn = true; // nothing is hidden then
+  const ChunkTimes plain;
+  ScheduleTimes without = ScheduleTimes::equal(table.placement, plain);
+  without.joinedInTurn = true;
+  EXPECT_EQ(simulateSchedule(table, times).makespan,
+            simulateSchedule(table, without).makespan);
+}
+
 // Rank 1 gets F1 at 2, and has F0 done: together D0 and F1 take until 5, in
 // turn D0 is done at 4, which is when rank 0 goes on.
 TEST(Timing, JoinedSlotsRunTogetherOrInTurn) {
