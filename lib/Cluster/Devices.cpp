@@ -23,9 +23,9 @@ struct KnownDevice {
 };
 
 /// Ratios of products: A100 at its 400 W, 257 TFLOP/s of random numbers at
-/// 8192^3 (Horace He, "Strangely, matrix multiplications on GPUs run faster when
-/// given predictable data", thonking.ai), over the 696 of H100 in a step of
-/// seconds there (lib/Cost/KernelTables.h x sustainedRate), as parts of the
+/// 8192^3 (Horace He, "Strangely, matrix multiplications on GPUs run faster
+/// when given predictable data", thonking.ai), over the 696 of H100 in a step
+/// of seconds there (lib/Cost/KernelTables.h x sustainedRate), as parts of the
 /// peaks; B200 by the best bf16 products that mamf-finder found, 77.6 % of the
 /// peak against 80.3 % (stas00/ml-engineering, compute/accelerator). Of
 /// attention: FlashAttention-2 forward on A100, which is the best there, 224 of
