@@ -1,5 +1,7 @@
 #include "heddle/Cluster/Cluster.h"
 
+#include "heddle/Cluster/MeasuredTimes.h"
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -17,16 +19,33 @@ std::int64_t Cluster::planBytesPerDevice() const {
   return (device.memoryBytes - memoryReserveBytes) / sharing;
 }
 
-static Device readDeviceNumbers(MapReader &reader) {
+/// Numbers of a map, over those of the file that its `tables` names, if it
+/// does. The file's errors have its own name and line.
+static Result<Device> readDeviceNumbers(MapReader &reader) {
   Device device;
   device.name = "custom";
-  device.memoryBytes =
-      static_cast<std::int64_t>(reader.number("memory_gib", memoryRange) * gib);
+  if (std::string tables = reader.string("tables", ""); !tables.empty()) {
+    Result<Device> measured = readDeviceFile(
+        std::filesystem::path(reader.file()).parent_path() / tables);
+    if (!measured)
+      return measured.error();
+    device = std::move(*measured);
+  }
+  auto byDefault = [&](double value) {
+    return device.measured ? std::optional(value) : std::nullopt;
+  };
+  device.memoryBytes = static_cast<std::int64_t>(
+      reader.number("memory_gib", memoryRange,
+                    byDefault(static_cast<double>(device.memoryBytes) / gib)) *
+      gib);
   device.memoryBytesPerSecond =
-      giga * reader.number("memory_gbytes_per_s", NumberRange::positive());
-  device.multiprocessors = reader.integer("multiprocessors", countRange, 0);
-  device.tables = reader.string("tables", "");
-  if (auto peaks = reader.requiredMap("peak_tflops"))
+      giga * reader.number("memory_gbytes_per_s", NumberRange::positive(),
+                           byDefault(device.memoryBytesPerSecond / giga));
+  device.multiprocessors =
+      reader.integer("multiprocessors", countRange, device.multiprocessors);
+  auto peaks = device.measured ? reader.map("peak_tflops")
+                               : reader.requiredMap("peak_tflops");
+  if (peaks)
     for (const char *format : {"fp32", "tf32", "bf16", "fp16", "fp8", "fp4"})
       if (auto peak = peaks->optionalNumber(format, NumberRange::positive()))
         device.peakFlops[format] = tera * *peak;
@@ -37,7 +56,7 @@ static Device readDeviceNumbers(MapReader &reader) {
 }
 
 /// A name that heddle knows, or a map of numbers.
-static Device readDevice(MapReader &reader) {
+static Result<Device> readDevice(MapReader &reader) {
   const DocumentValue *found = reader.value("device");
   if (found && found->isMap()) {
     auto numbers = reader.map("device");
@@ -55,7 +74,7 @@ static Device readDevice(MapReader &reader) {
                     name, fmt::join(deviceNames(), ", "),
                     near ? fmt::format("; did you mean '{}'?", *near) : ""));
   }
-  return {};
+  return Device();
 }
 
 static Link readLink(MapReader &reader, std::int64_t byDefault) {
@@ -149,7 +168,10 @@ Result<Cluster> heddle::readCluster(const Document &document) {
   cluster.name = reader.string("name", path.stem().string());
   cluster.nodes = reader.integer("nodes", countRange);
   cluster.devicesPerNode = reader.integer("devices_per_node", countRange);
-  cluster.device = readDevice(reader);
+  Result<Device> device = readDevice(reader);
+  if (!device)
+    return device.error();
+  cluster.device = std::move(*device);
   NumberRange reserve = memoryRange;
   reserve.minExcluded = false;
   cluster.memoryReserveBytes = static_cast<std::int64_t>(

@@ -2,6 +2,7 @@
 
 #include "CollectiveTable.h"
 
+#include "heddle/Cluster/MeasuredTimes.h"
 #include "heddle/Support/Check.h"
 
 #include <algorithm>
@@ -89,7 +90,53 @@ CollectiveTimes::CollectiveTimes(const Cluster &cluster)
                             real(cluster.devicesPerNode))),
       nodeScale(measuredLink / cluster.links.front().bytesPerSecond),
       addsInNode(cluster.links.front().inNetworkReduction),
-      links(cluster.links) {}
+      links(cluster.links) {
+  if (!cluster.device.measured)
+    return;
+  static const std::map<std::string_view, CollectiveKind> kinds = {
+      {"all_reduce", CollectiveKind::AllReduce},
+      {"all_gather", CollectiveKind::AllGather},
+      {"reduce_scatter", CollectiveKind::ReduceScatter},
+      {"all_to_all", CollectiveKind::AllToAll}};
+  for (const MeasuredCollective &each : cluster.device.measured->collectives)
+    measured[kinds.at(each.kind)][real(each.ranks)][real(each.bytes)] =
+        each.seconds;
+  // A longer message never takes less.
+  for (auto &[kind, byRanks] : measured)
+    for (auto &[ranks, row] : byRanks)
+      for (double longest = 0; auto &[bytes, seconds] : row)
+        seconds = longest = std::max(longest, seconds);
+}
+
+/// Straight between two sizes; beyond the longest in proportion to bytes.
+static double secondsOf(const std::map<double, double> &row, double bytes) {
+  const auto above = row.lower_bound(bytes);
+  if (above == row.begin())
+    return above->second;
+  const auto below = std::prev(above);
+  if (above == row.end())
+    return below->second * bytes / below->first;
+  return below->second + (above->second - below->second) *
+                             (bytes - below->first) /
+                             (above->first - below->first);
+}
+
+double CollectiveTimes::measuredSeconds(CollectiveKind kind, double ranks,
+                                        double bytes) const {
+  const auto &byRanks = measured.at(kind);
+  const auto above = byRanks.lower_bound(ranks);
+  if (above == byRanks.end()) {
+    const auto &[most, row] = *std::prev(above);
+    return secondsOf(row, bytes) * ranks / most;
+  }
+  const double high = secondsOf(above->second, bytes);
+  if (above == byRanks.begin())
+    return high;
+  const auto &[fewer, row] = *std::prev(above);
+  const double low = secondsOf(row, bytes);
+  return low + (high - low) * std::log2(ranks / fewer) /
+                   std::log2(above->first / fewer);
+}
 
 /// Of a group, in the worst of the blocks of \p unit consecutive ranks.
 static std::int64_t ranksWithin(std::span<const AxisOnRanks> axes,
@@ -145,6 +192,8 @@ GroupOnCluster CollectiveTimes::place(std::span<const AxisOnRanks> axes) const {
 
 CollectiveTime CollectiveTimes::inNode(CollectiveKind kind, double ranks,
                                        double bytes) const {
+  if (measured.contains(kind))
+    return {measuredSeconds(kind, ranks, bytes), CollectiveAlgorithm::Direct};
   auto of = [&](const Rows &rows) {
     return interpolate(rows, ranks, bytes, nodeScale);
   };

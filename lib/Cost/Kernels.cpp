@@ -1,11 +1,14 @@
 #include "heddle/Cost/Kernels.h"
 
+#include "FitTimes.h"
 #include "KernelTables.h"
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
+#include <tuple>
 
 using namespace heddle;
 using namespace heddle::detail;
@@ -15,6 +18,7 @@ namespace {
 constexpr double kTile = 128 * 256, kQueries = 128;
 /// Bytes of an element, by format.
 constexpr double kBytes[productFormats] = {4, 2, 1, 0.5};
+constexpr double kNever = std::numeric_limits<double>::infinity();
 constexpr const char *kPeaks[productFormats] = {"fp32", "bf16", "fp8", "fp4"};
 
 /// fp32 has bf16's surface below its own peak, fp4 that of fp8.
@@ -52,72 +56,105 @@ Result<KernelTimes> KernelTimes::of(const Device &device) {
     return lacks("rate of memory", "memory_gbytes_per_s");
   if (device.multiprocessors <= 0)
     return lacks("number of processors", "multiprocessors");
-  if (device.peak("bf16") <= 0)
+  if (!device.measured && device.peak("bf16") <= 0)
     return lacks("peak in bf16", "peak_tflops: {bf16}");
   KernelTimes times;
   times.processors = static_cast<double>(device.multiprocessors);
-  times.launch = bf16Fit.launch;
+  if (device.measured) {
+    times.readMeasured(device);
+    return times;
+  }
+  times.memoryLaunch = bf16Fit.launch;
   times.secondsPerByte = 1 / (device.memoryBytesPerSecond * memoryEfficiency);
   for (int i = 0; i < productFormats; ++i) {
     const double peak = device.peak(kPeaks[i]);
-    times.secondsPerFlop[i] =
-        peak > 0 ? 1 / (peak * device.productRatio * sustainedRate)
-                 : std::numeric_limits<double>::infinity();
+    const ProductFit &fit = fitOf(static_cast<ProductFormat>(i));
+    times.products[i] = {
+        1 / (peak * device.productRatio * sustainedRate * fit.efficiency),
+        fit.depth, fit.floor, fit.launch, fit.quantized};
   }
-  times.attentionPerFlop =
-      1 / (device.peak("bf16") * device.attentionRatio * sustainedRate);
-  times.flash2PerFlop =
-      1 / (device.peak("bf16") * device.flash2Ratio * sustainedRate);
+  auto attention = [&](const AttentionFit &fit, double ratio) {
+    return AttentionSurface{
+        1 / (device.peak("bf16") * ratio * sustainedRate * fit.efficiency),
+        fit.narrow,
+        fit.whole,
+        fit.masked,
+        attentionLaunch,
+        2.5 / backwardRate,
+        attentionFloor};
+  };
+  times.best = attention(cudnnFit, device.attentionRatio);
+  times.flash2 = attention(flash2Fit, device.flash2Ratio);
   return times;
 }
 
-double KernelTimes::product(const Product &product) const {
+void KernelTimes::readMeasured(const Device &device) {
+  const MeasuredTimes &measured = *device.measured;
+  std::tie(memoryLaunch, secondsPerByte) = fitMemory(measured.memory);
+  for (int i = 0; i < productFormats; ++i) {
+    const bool isThere = std::ranges::any_of(
+        measured.products, [&](const MeasuredProduct &product) {
+          return product.format == kPeaks[i];
+        });
+    products[i] = isThere ? fitProducts(measured.products, kPeaks[i],
+                                        processors, secondsPerByte)
+                          : ProductSurface{kNever, 0, 0, 0, 0};
+  }
+  best = flash2 = fitAttention(measured.attention, processors);
+}
+
+double heddle::productSeconds(const ProductSurface &surface,
+                              const Product &product, double processors,
+                              double secondsPerByte) {
   const auto format = static_cast<std::size_t>(product.format);
-  const ProductFit &fit = fitOf(product.format);
   const double wave = kTile * processors;
   const double results = product.groups * product.m * product.n;
-  const double waves = hypotenuse(results / wave, fit.floor);
-  const double compute = waves * 2 * wave * (product.k + fit.depth) *
-                         secondsPerFlop[format] / fit.efficiency;
+  const double waves = hypotenuse(results / wave, surface.floor);
+  const double compute =
+      waves * 2 * wave * (product.k + surface.depth) * surface.secondsPerFlop;
   const double bytes =
       kBytes[format] * product.groups * product.k * (product.m + product.n) +
       product.resultBytes * results;
-  double seconds = fit.launch + hypotenuse(compute, bytes * secondsPerByte);
+  double seconds = surface.launch + hypotenuse(compute, bytes * secondsPerByte);
   if (product.quantizes)
-    seconds += (fit.quantized > 0 && product.quantizedBytes > 0
+    seconds += (surface.quantized > 0 && product.quantizedBytes > 0
                     ? product.quantizedBytes
-                    : fit.quantized) *
+                    : surface.quantized) *
                product.groups * product.m * product.k * secondsPerByte;
   return seconds;
 }
 
-/// Of one forward, without its launch.
-double KernelTimes::forwardWork(const Attention &attention) const {
-  const bool isBest = attention.kernel == AttentionKernel::Best;
-  const AttentionFit &fit = isBest ? cudnnFit : flash2Fit;
-  const double ends = fit.whole + (attention.isMasked ? fit.masked : 0);
+double KernelTimes::product(const Product &product) const {
+  return productSeconds(products[static_cast<std::size_t>(product.format)],
+                        product, processors, secondsPerByte);
+}
+
+double heddle::attentionWork(const AttentionSurface &surface,
+                             const Attention &attention, double processors) {
+  const double ends = surface.whole + (attention.isMasked ? surface.masked : 0);
   const double waves =
       attention.heads * attention.queries / (kQueries * processors);
-  return attention.forwardFlops() *
-         (isBest ? attentionPerFlop : flash2PerFlop) / fit.efficiency *
-         (1 + fit.narrow / attention.headSize) *
-         (1 + ends / attention.queries) * hypotenuse(1, attentionFloor / waves);
+  return attention.forwardFlops() * surface.secondsPerFlop *
+         (1 + surface.narrow / attention.headSize) *
+         (1 + ends / attention.queries) * hypotenuse(1, surface.floor / waves);
 }
 
 double KernelTimes::attentionForward(const Attention &attention) const {
   if (attention.kernel == AttentionKernel::Whole)
     return materialized(attention, false);
+  const AttentionSurface &surface = surfaceOf(attention);
   const bool isTriton = attention.kernel == AttentionKernel::Triton;
-  return attentionLaunch +
-         (isTriton ? tritonForward : 1) * forwardWork(attention);
+  return surface.launch + (isTriton ? tritonForward : 1) *
+                              attentionWork(surface, attention, processors);
 }
 
 double KernelTimes::attentionBackward(const Attention &attention) const {
   if (attention.kernel == AttentionKernel::Whole)
     return materialized(attention, true);
+  const AttentionSurface &surface = surfaceOf(attention);
   const bool isTriton = attention.kernel == AttentionKernel::Triton;
-  return attentionLaunch + (isTriton ? tritonBackward : 1) * 2.5 /
-                               backwardRate * forwardWork(attention);
+  return surface.launch + (isTriton ? tritonBackward : 1) * surface.backward *
+                              attentionWork(surface, attention, processors);
 }
 
 /// Products over the whole square, and kernels on its scores: forward writes

@@ -15,12 +15,15 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace heddle {
+
+struct MeasuredTimes;
 
 /// A kind of device.
 struct Device {
@@ -36,7 +39,9 @@ struct Device {
   /// of the peak, over what they reach of it on an H100 SXM, whose kernels were
   /// measured.
   double productRatio = 1, attentionRatio = 1, flash2Ratio = 1;
-  std::string tables; ///< folder written by `heddle calibrate`, or ""
+  /// What `heddle calibrate` measured on it (MeasuredTimes.h), or none: times
+  /// of an H100 stand for it, by peaks and rates.
+  std::shared_ptr<const MeasuredTimes> measured;
 
   /// 0 where the device has no figure for the format.
   double peak(std::string_view format) const;

@@ -12,6 +12,7 @@
 #include "heddle/Cost/Traffic.h"
 
 #include <initializer_list>
+#include <map>
 #include <span>
 #include <string>
 
@@ -79,7 +80,9 @@ struct CollectiveTime {
 /// NIC share its rate; a level that is oversubscribed gives each rank that a
 /// group has below it its share. Hops take NCCL's own latencies (tuning.cc).
 /// Rings lose 0.76 % of their rate each time nodes double beyond 4 (248 nodes
-/// reach 350 GB/s, nccl-tests #283).
+/// reach 350 GB/s, nccl-tests #283). A device with measured times has its own
+/// in a node: straight between sizes, by the logarithm between numbers of
+/// ranks, in proportion to them beyond the most that were measured.
 class CollectiveTimes {
 public:
   explicit CollectiveTimes(const Cluster &cluster);
@@ -99,6 +102,7 @@ public:
   }
 
 private:
+  double measuredSeconds(CollectiveKind kind, double ranks, double bytes) const;
   CollectiveTime inNode(CollectiveKind kind, double ranks, double bytes) const;
   CollectiveTime betweenNodes(CollectiveKind kind, const GroupOnCluster &group,
                               double bytes) const;
@@ -113,6 +117,8 @@ private:
   double nodeScale = 1;      ///< measured link's rate over the node's
   bool addsInNode = false;
   std::vector<Link> links;
+  /// Measured ones: by kind and ranks, from bytes to seconds.
+  std::map<CollectiveKind, std::map<double, std::map<double, double>>> measured;
 };
 
 } // namespace heddle

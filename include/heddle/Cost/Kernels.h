@@ -68,42 +68,72 @@ struct Attention {
 /// (tools/calibration/fit_gemm.py: 0.847 in bf16, 0.833 in fp8).
 inline constexpr double sustainedRate = 0.845;
 
-/// Times, in seconds, of one device.
+/// Numbers of the surface of products in one format.
+struct ProductSurface {
+  double secondsPerFlop = 0; ///< of a product without ends
+  double depth = 0;          ///< of k
+  double floor = 0;          ///< waves
+  double launch = 0;         ///< seconds
+  double quantized = 0;      ///< bytes per element that is quantized
+};
+
+/// Numbers of the surface of an attention kernel.
+struct AttentionSurface {
+  double secondsPerFlop = 0; ///< in endless sequences and heads
+  double narrow = 0;         ///< of the head size
+  double whole = 0;          ///< of queries
+  double masked = 0;         ///< of queries, more where a mask is causal
+  double launch = 0;         ///< seconds
+  double backward = 0;       ///< over forward, without the launch
+  double floor = 0;          ///< waves
+};
+
+/// waves = hypot(groups m n / (128 x 256 x processors), floor): a wave of
+/// tiles; few tiles are cut along k, so that a product never costs a whole
+/// wave. compute = waves x 2 x 128 x 256 x processors x (k + depth) x seconds
+/// per operation: a tile fills and drains its pipeline in the time of `depth`.
+/// seconds = launch + hypot(compute, bytes moved) + quantized m k.
+double productSeconds(const ProductSurface &surface, const Product &product,
+                      double processors, double secondsPerByte);
+
+/// Of one forward without its launch: operations x (1 + narrow / head size):
+/// softmax is per score and its products per element; x (1 + (whole + masked) /
+/// queries): tiles at both ends; x hypot(1, floor / waves) of 128 queries each.
+double attentionWork(const AttentionSurface &surface,
+                     const Attention &attention, double processors);
+
+/// Times, in seconds, of one device: of an H100's surfaces by its peaks and
+/// rates, or of what was measured on it (Device::measured).
 class KernelTimes {
 public:
   /// An error names the number that the device has none of.
   static Result<KernelTimes> of(const Device &device);
 
-  /// waves = hypot(groups m n / (128 x 256 x processors), floor): a wave of
-  /// tiles; few tiles are cut along k, so that a product never costs a whole
-  /// wave. compute = waves x 2 x 128 x 256 x processors x (k + depth) / rate: a
-  /// tile fills and drains its pipeline in the time of `depth`. seconds =
-  /// launch + hypot(compute, bytes / bandwidth) + quantized m k / bandwidth.
-  /// Infinite in a format that the device does not have.
+  /// productSeconds; infinite in a format that the device does not have.
   double product(const Product &product) const;
 
-  /// seconds = launch + flops / rate x (1 + narrow / head size): softmax is per
-  /// score and its products per element; x (1 + (whole + masked) / queries):
-  /// tiles at both ends; x hypot(1, floor / waves) of 128 queries each.
+  /// launch + attentionWork.
   double attentionForward(const Attention &attention) const;
   /// 2.5 times the operations at 0.87 of the rate (fit_attention.py).
   double attentionBackward(const Attention &attention) const;
 
   /// A kernel that is bound by memory: launch + bytes / bandwidth.
   double memory(double bytes) const {
-    return bytes > 0 ? launch + bytes * secondsPerByte : 0;
+    return bytes > 0 ? memoryLaunch + bytes * secondsPerByte : 0;
   }
 
 private:
-  double forwardWork(const Attention &attention) const;
+  void readMeasured(const Device &device);
+  const AttentionSurface &surfaceOf(const Attention &attention) const {
+    return attention.kernel == AttentionKernel::Best ? best : flash2;
+  }
   double materialized(const Attention &attention, bool backward) const;
 
   double processors = 0;
-  double launch = 0;
-  double secondsPerByte = 0;             ///< what kernels reach
-  double secondsPerFlop[productFormats]; ///< of products at the peak
-  double attentionPerFlop = 0;           ///< at the peak, bf16
-  double flash2PerFlop = 0;              ///< the same of FlashAttention-2
+  double memoryLaunch = 0;
+  double secondsPerByte = 0;               ///< what kernels reach
+  ProductSurface products[productFormats]; ///< infinite: has no such format
+  AttentionSurface best, flash2;
 };
 
 } // namespace heddle

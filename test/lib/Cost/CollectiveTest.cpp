@@ -1,4 +1,5 @@
 #include "heddle/Cost/Collective.h"
+#include "heddle/Cluster/MeasuredTimes.h"
 
 #include <gtest/gtest.h>
 
@@ -110,6 +111,30 @@ TEST(InNode, IsWhatWasMeasured) {
   EXPECT_NEAR(times.seconds(CollectiveKind::AllReduce, node, 68719476736.0),
               62.648e-3 + 3 * 31.341e-3 * 2, 1e-6);
   EXPECT_EQ(times.seconds(CollectiveKind::AllReduce, times.place({{1, 1}}), 8),
+            0);
+}
+
+// test/lib/Cluster/device.yaml: n us and 2 n x 1e-10 s a byte over n = 2 and 4.
+TEST(InNode, OfAMeasuredMachineIsInterpolated) {
+  Cluster host;
+  host.devicesPerNode = 24;
+  host.device =
+      *readDeviceFile(HEDDLE_SOURCE_DIR "/test/lib/Cluster/device.yaml");
+  host.links = {{"node", 1, 10e9, std::nullopt, 1, false}};
+  const CollectiveTimes times(host);
+  auto reduce = [&](std::int64_t ranks, double bytes) {
+    return times.seconds(CollectiveKind::AllReduce, times.place({{ranks, 1}}),
+                         bytes);
+  };
+  EXPECT_NEAR(reduce(2, 65536), 2e-6 + 4 * 65536e-10, 1e-9);
+  EXPECT_NEAR(reduce(4, 300000), 4e-6 + 8 * 300000e-10, 1e-9);
+  EXPECT_EQ(reduce(4, 8), reduce(4, 4096));
+  EXPECT_NEAR(reduce(2, 4 * 1048576), 4 * reduce(2, 1048576), 1e-9);
+  EXPECT_NEAR(reduce(8, 65536), 2 * reduce(4, 65536), 1e-9);
+  EXPECT_LT(reduce(2, 65536), reduce(3, 65536));
+  EXPECT_LT(reduce(3, 65536), reduce(4, 65536));
+  // A kind that was not measured has NCCL's time, scaled by the link.
+  EXPECT_GT(times.seconds(CollectiveKind::AllToAll, times.place({{4, 1}}), 1e6),
             0);
 }
 

@@ -1,4 +1,5 @@
 #include "heddle/Cost/Kernels.h"
+#include "heddle/Cluster/MeasuredTimes.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -158,6 +159,36 @@ TEST(Attention, ThatIsWrittenOutIsBoundByMemory) {
 TEST(Memory, TakesBytesOverWhatIsReached) {
   EXPECT_DOUBLE_EQ(h100().memory(0), 0);
   EXPECT_DOUBLE_EQ(h100().memory(3.082e9), 1e-3 + 2.23e-6);
+}
+
+// test/lib/Cluster/device.yaml has times of exact surfaces: they are found, and
+// hold for sizes that are not in it.
+TEST(Kernels, AreFittedToMeasuredTimes) {
+  const Result<Device> device =
+      readDeviceFile(HEDDLE_SOURCE_DIR "/test/lib/Cluster/device.yaml");
+  ASSERT_TRUE(device) << device.message();
+  const KernelTimes times = timesOf(*device);
+  EXPECT_NEAR(times.memory(1e6) / 101e-6, 1, 0.01);
+  for (const MeasuredProduct &each : device->measured->products) {
+    Product product{double(each.m), double(each.n), double(each.k),
+                    ProductFormat::Fp32};
+    product.resultBytes = 4;
+    EXPECT_NEAR(times.product(product) / each.seconds, 1, 0.02);
+  }
+  // 96 waves of 2 x 32768 operations each of 3072 + 40, and bytes.
+  Product large{2048, 1536, 3072, ProductFormat::Fp32};
+  large.resultBytes = 4;
+  EXPECT_NEAR(times.product(large) /
+                  std::hypot(96 * 2 * 32768.0 * 3112 * 1e-11,
+                             (4 * 3072 * 3584.0 + 4 * 2048 * 1536) * 1e-10),
+              1, 0.02);
+  Attention attention{16, 1024, 1024 * 1025 / 2.0, 96};
+  const double work = 4 * 16 * 1024 * 1025 / 2.0 * 96 * 2e-11 *
+                      (1 + 16.0 / 96) * (1 + 20.0 / 1024);
+  EXPECT_NEAR(times.attentionForward(attention) / work, 1, 0.03);
+  EXPECT_NEAR(times.attentionBackward(attention) / (2.2 * work), 1, 0.03);
+  // It has no bf16.
+  EXPECT_TRUE(std::isinf(times.product({64, 64, 64})));
 }
 
 TEST(Kernels, MoreWorkNeverTakesLess) {
