@@ -52,25 +52,15 @@ static ModelConfig standInOf(const ModelConfig &model) {
   return standIn;
 }
 
-/// A plan of one layer and one micro-batch, in a format that is compiled.
+/// A plan of one layer and one sequence, in a format that is compiled.
 static PlanPoint standInOf(const PlanPoint &point) {
   PlanPoint one;
   one.tp = point.tp;
   one.sequenceParallel = point.sequenceParallel;
-  one.microBatch = point.microBatch;
   one.layers = {1};
   one.recipe = point.recipe == "fp32" ? "fp32" : "bf16";
   one.overlaps = false;
   return one;
-}
-
-/// Formats as numbers: keys are compared often.
-static std::int64_t formatNumber(const std::string &format) {
-  return format == "fp32"   ? 0
-         : format == "bf16" ? 1
-         : format == "fp16" ? 2
-         : format == "fp8"  ? 3
-                            : 4;
 }
 
 const PointShape &EstimateTables::shapeOf(const PlanPoint &point) {
@@ -80,7 +70,7 @@ const PointShape &EstimateTables::shapeOf(const PlanPoint &point) {
                         point.microBatch,
                         point.sequenceParallel,
                         static_cast<std::int64_t>(point.context),
-                        formatNumber(point.recipe)};
+                        formatBits(point.recipe)};
   auto found = shapes.find(key);
   if (found == shapes.end())
     found = shapes.emplace(key, makeShape(point)).first;
@@ -94,7 +84,25 @@ static bool isFree(const ModelConfig &model, const std::string &name) {
          (model.qkNorm && (name == "qr" || name == "kr"));
 }
 
-PointShape EstimateTables::makeShape(const PlanPoint &point) const {
+const Result<RankSizes> &EstimateTables::sizesOf(const PlanPoint &point) {
+  const PlanPoint plan = standInOf(point);
+  const std::array<std::int64_t, 4> key = {plan.tp, plan.sequenceParallel,
+                                           formatBits(plan.recipe),
+                                           train.sequenceLength / point.cp};
+  auto found = standIns.find(key);
+  if (found == standIns.end()) {
+    TrainSettings part = train;
+    part.sequenceLength /= point.cp;
+    part.globalBatch = 1;
+    part.precision = {plan.recipe};
+    const ModelConfig one = standInOf(model);
+    found =
+        standIns.emplace(key, rankSizes(one, part, planOf(plan, one))).first;
+  }
+  return found->second;
+}
+
+PointShape EstimateTables::makeShape(const PlanPoint &point) {
   PointShape shape;
   if (train.sequenceLength % point.cp != 0) {
     shape.fault = fmt::format("sequence_length {} is no multiple of cp {}",
@@ -102,16 +110,12 @@ PointShape EstimateTables::makeShape(const PlanPoint &point) const {
     return shape;
   }
   const ModelConfig one = standInOf(model);
-  const PlanPoint plan = standInOf(point);
-  TrainSettings part = train;
-  part.sequenceLength /= point.cp;
-  part.globalBatch = point.microBatch;
-  part.precision = {plan.recipe};
-  Result<RankSizes> sizes = rankSizes(one, part, planOf(plan, one));
+  Result<RankSizes> sizes = sizesOf(point);
   if (!sizes) {
     shape.fault = sizes.message();
     return shape;
   }
+  sizes->b = point.microBatch;
   for (const SavedValue &value : savedPerLayer(one, *sizes)) {
     const std::int64_t bytes = alignBytes(value.bytes);
     shape.plain.none += bytes;
@@ -246,34 +250,44 @@ EstimateTables::stagesOf(const PlanPoint &point) {
 HeldByPlace EstimateTables::heldBy(const PlanPoint &point,
                                    std::int64_t place) const {
   HeldByPlace held;
-  held.recomputed = point.recomputedOf(place);
+  held.chunks.resize(static_cast<std::size_t>(point.chunks));
+  held.recomputed.resize(held.chunks.size());
   held.hasEmbedding = held.hasHead = false;
   const std::int64_t stages = point.pp * point.chunks;
   for (std::int64_t chunk = 0; chunk < point.chunks; ++chunk) {
     const std::int64_t stage = point.stageOf(place, chunk);
     held.hasEmbedding |= stage == 0;
     held.hasHead |= stage + 1 == stages;
-    PlaceLayers &layers = held.chunks.emplace_back();
+    PlaceLayers &layers = held.chunks[static_cast<std::size_t>(chunk)];
     const std::int64_t number = point.layers[static_cast<std::size_t>(stage)];
-    if (!model.experts) {
-      layers.plain = number;
-    } else {
-      std::int64_t first = 0;
+    if (model.experts) {
       for (std::int64_t i = 0; i < stage; ++i)
-        first += point.layers[static_cast<std::size_t>(i)];
-      layers.sparse = sparseBefore[static_cast<std::size_t>(first + number)] -
-                      sparseBefore[static_cast<std::size_t>(first)];
-      layers.plain = number - layers.sparse;
-      const std::int64_t again =
-          std::min(number, held.recomputed[static_cast<std::size_t>(chunk)]);
-      layers.sparseAgain =
-          sparseBefore[static_cast<std::size_t>(first + again)] -
-          sparseBefore[static_cast<std::size_t>(first)];
+        layers.first += point.layers[static_cast<std::size_t>(i)];
+      layers.sparse = sparseLayers(layers.first, number);
     }
+    layers.plain = number - layers.sparse;
     held.plain += layers.plain;
     held.sparse += layers.sparse;
   }
+  setRecomputed(held, point, place,
+                point.recomputed.empty()
+                    ? 0
+                    : point.recomputed[static_cast<std::size_t>(place)]);
   return held;
+}
+
+void EstimateTables::setRecomputed(HeldByPlace &held, const PlanPoint &point,
+                                   std::int64_t place,
+                                   std::int64_t count) const {
+  point.spreadRecomputed(place, count, held.recomputed);
+  held.allRecomputed = count;
+  if (!model.experts)
+    return;
+  for (std::size_t chunk = 0; chunk < held.chunks.size(); ++chunk) {
+    PlaceLayers &layers = held.chunks[chunk];
+    layers.sparseAgain = sparseLayers(
+        layers.first, std::min(layers.all(), held.recomputed[chunk]));
+  }
 }
 
 //===----------------------------------------------------------------------===//
@@ -389,9 +403,9 @@ const SegmentStates &EstimateTables::segmentsOf(const PlanPoint &point) {
                           point.zeroStage,
                           point.zeroStage == 0 ? 1 : point.shardGroup,
                           static_cast<std::int64_t>(point.reduce),
-                          formatNumber(point.recipe),
-                          formatNumber(point.gradients),
-                          formatNumber(point.reduceFormat),
+                          formatBits(point.recipe),
+                          formatBits(point.gradients),
+                          formatBits(point.reduceFormat),
                           point.bucketBytes};
   auto found = segments.find(key);
   if (found == segments.end())

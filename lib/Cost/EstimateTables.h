@@ -3,12 +3,15 @@
 #ifndef HEDDLE_LIB_COST_ESTIMATETABLES_H
 #define HEDDLE_LIB_COST_ESTIMATETABLES_H
 
+#include "NumbersHash.h"
+
 #include "heddle/Cost/MemoryEstimate.h"
 #include "heddle/Cost/RankSizes.h"
 
 #include <array>
 #include <map>
 #include <tuple>
+#include <unordered_map>
 
 namespace heddle::detail {
 
@@ -23,6 +26,7 @@ struct PointShape {
 
 /// Layers of one chunk.
 struct PlaceLayers {
+  std::int64_t first = 0; ///< of the model's; 0 where all are alike
   std::int64_t plain = 0, sparse = 0;
   std::int64_t sparseAgain = 0; ///< of those that are computed again
 
@@ -33,6 +37,7 @@ struct PlaceLayers {
 struct HeldByPlace {
   std::vector<PlaceLayers> chunks;
   std::vector<std::int64_t> recomputed; ///< of each chunk
+  std::int64_t allRecomputed = 0;
   std::int64_t plain = 0, sparse = 0;
   bool hasEmbedding = true, hasHead = true;
 };
@@ -64,6 +69,9 @@ public:
   /// Of each place; sets and buffers of the schedule.
   Result<const std::vector<RankStages> *> stagesOf(const PlanPoint &point);
   HeldByPlace heldBy(const PlanPoint &point, std::int64_t place) const;
+  /// Of the place's layers, so many are computed again.
+  void setRecomputed(HeldByPlace &held, const PlanPoint &point,
+                     std::int64_t place, std::int64_t count) const;
   const SegmentStates &segmentsOf(const PlanPoint &point);
   static StateBytes statesOf(const SegmentStates &segments,
                              const HeldByPlace &held);
@@ -73,8 +81,16 @@ public:
   std::int64_t libraries() const;
 
 private:
+  /// Of `count` layers from `first` on.
+  std::int64_t sparseLayers(std::int64_t first, std::int64_t count) const {
+    return sparseBefore[static_cast<std::size_t>(first + count)] -
+           sparseBefore[static_cast<std::size_t>(first)];
+  }
+
   using Elements = std::vector<std::int64_t>;
-  PointShape makeShape(const PlanPoint &point) const;
+  PointShape makeShape(const PlanPoint &point);
+  /// Of one layer and one sequence.
+  const Result<RankSizes> &sizesOf(const PlanPoint &point);
   void addExperts(PointShape &shape, const PlanPoint &point,
                   const RankSizes &sizes) const;
   void addLatent(PointShape &shape, const RankSizes &sizes) const;
@@ -93,9 +109,10 @@ private:
   std::vector<bool> isReadByBackward;     ///< of each family
   using ShapeKey = std::array<std::int64_t, 7>;
   using SegmentKey = std::array<std::int64_t, 9>;
-  std::map<ShapeKey, PointShape> shapes;
+  std::unordered_map<ShapeKey, PointShape, NumbersHash> shapes;
+  std::map<std::array<std::int64_t, 4>, Result<RankSizes>> standIns;
   std::map<std::pair<std::int64_t, std::int64_t>, Elements> elements;
-  std::map<SegmentKey, SegmentStates> segments;
+  std::unordered_map<SegmentKey, SegmentStates, NumbersHash> segments;
   std::map<std::tuple<int, std::int64_t, std::int64_t, std::int64_t>,
            Result<std::vector<RankStages>>>
       schedules;

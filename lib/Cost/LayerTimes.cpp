@@ -33,6 +33,11 @@ constexpr double kMomentBytes = 24;
 constexpr double kPlainNorm = 32 / 2, kPlainRotation = 20.0 / 4,
                  kPlainGateForward = 10.0 / 6, kPlainGateBackward = 18.0 / 10;
 
+/// What a host link moves both ways at once, over its rate: 11 + 25 GB/s of 32
+/// (PCIe 4.0 x16, eight A100 of a node, nvbandwidth #53). One way alone reaches
+/// 0.87 of it (55.6 of 64 GB/s, NVIDIA's blog on nvbandwidth).
+constexpr double kHostBothWays = 36.0 / 32;
+
 Call both(const Call &a, const Call &b) {
   return {a.seconds + b.seconds, a.bytes + b.bytes, std::max(a.slows, b.slows)};
 }
@@ -476,13 +481,17 @@ Call LayerTimer::norm() const {
               collectives.place({{point.ranks(), 1}}), 8);
 }
 
-double LayerTimer::optimizerSeconds(double elements, double expertElements,
-                                    double hostBytesPerSecond) const {
-  const double own = (elements - expertElements) / real(placed.shards.ranks) +
-                     expertElements / real(placed.expertShards.ranks);
-  const double ofGradient = 3 * gradientBytes, ofParameter = elementBytes;
-  if (point.offloadsOptimizer)
-    return kernels.memory(own * ofGradient) +
-           own * (gradientBytes + elementBytes) / hostBytesPerSecond;
-  return kernels.memory(own * (kMomentBytes + ofGradient + ofParameter));
+/// On the host, master and moments come and go block by block beside kernels:
+/// never quicker than where they stay.
+OptimizerTimes LayerTimer::optimizer(bool offloads,
+                                     double hostBytesPerSecond) const {
+  constexpr double many = 1e9;
+  const double once = kernels.memory(many), twice = kernels.memory(2 * many);
+  double element =
+      (twice - once) / many * (kMomentBytes + 3 * gradientBytes + elementBytes);
+  if (offloads)
+    element =
+        std::max(element, kMomentBytes / (kHostBothWays * hostBytesPerSecond));
+  return {2 * once - twice, element / real(placed.shards.ranks),
+          element / real(placed.expertShards.ranks)};
 }

@@ -67,6 +67,18 @@ struct PointGroups {
   GroupOnCluster tp, cp, ep, pp, shards, copies, expertShards, expertCopies;
 };
 
+/// The optimizer of one rank: so much, and so much for each element of
+/// parameters of a place, before they are divided among shards.
+struct OptimizerTimes {
+  double launch = 0, perElement = 0, perExpertElement = 0; ///< seconds
+
+  double seconds(double elements, double expertElements) const {
+    return elements > 0 ? launch + (elements - expertElements) * perElement +
+                              expertElements * perExpertElement
+                        : 0;
+  }
+};
+
 /// Kernels as they follow each other in a step.
 struct PacedKernels {
   const KernelTimes &times;
@@ -99,9 +111,8 @@ public:
   /// Between two stages.
   double transferSeconds() const;
   double transferBytes() const;
-  /// Of a rank with these elements of parameters.
-  double optimizerSeconds(double elements, double expertElements,
-                          double hostBytesPerSecond) const;
+  /// With its numbers on the device, or on the host.
+  OptimizerTimes optimizer(bool offloads, double hostBytesPerSecond) const;
   Call norm() const; ///< the sum that clips gradients
   const PointGroups &groups() const { return placed; }
 

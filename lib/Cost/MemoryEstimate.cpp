@@ -4,7 +4,6 @@
 #include "Reductions.h"
 
 #include <algorithm>
-#include <numeric>
 
 using namespace heddle;
 using namespace heddle::detail;
@@ -35,25 +34,37 @@ PlaceMemory::byReason() const {
   return reasons;
 }
 
-namespace {
+namespace heddle::detail {
 
-/// The bytes of one place, term by term.
+/// Whole parameters and gradients that are there for a time.
+struct Beside {
+  std::int64_t gathered = 0, buckets = 0;
+
+  std::int64_t bytes() const { return gathered + buckets; }
+};
+
+/// The bytes of one place, term by term. Those of `rest` and the frames do not
+/// depend on how states are stored; the others on nothing that is recomputed.
 class PlaceEstimate {
 public:
-  PlaceEstimate(EstimateTables &tables, const PlanPoint &point,
-                const PointShape &shape, const std::vector<RankStages> &stages,
-                std::int64_t place)
-      : tables(tables), point(point), shape(shape),
-        stage(stages[static_cast<std::size_t>(place)]),
-        held(tables.heldBy(point, place)), segments(tables.segmentsOf(point)),
-        states(EstimateTables::statesOf(segments, held)) {}
+  PlaceEstimate(const EstimateTables &tables, const PlanPoint &point,
+                const PointShape &shape, const RankStages &stage,
+                const HeldByPlace &held, const SegmentStates &segments)
+      : tables(tables), point(point), shape(shape), stage(stage), held(held),
+        segments(segments), states(EstimateTables::statesOf(segments, held)) {}
 
   PlaceMemory estimate();
-  /// Without states and without buffers that depend on how they are stored.
-  std::int64_t withoutStorage();
+  /// What is saved, passes or is there all the time, but for states.
+  std::int64_t rest();
+  std::int64_t ofStates();
+  std::int64_t headFrame() const;
+  std::int64_t blockFrame() const;
+  Beside besideHead() const;
+  Beside besideBlock() const;
 
 private:
   void addStates();
+  void addRest();
   void addSaved();
   void addPeak();
   void addPassing();
@@ -76,17 +87,17 @@ private:
     return point.zeroStage >= 3 && point.shardGroup > 1;
   }
 
-  EstimateTables &tables;
+  const EstimateTables &tables;
   const PlanPoint &point;
   const PointShape &shape;
   const RankStages &stage;
-  const HeldByPlace held;
+  const HeldByPlace &held;
   const SegmentStates &segments;
   const StateBytes states;
   PlaceMemory memory;
 };
 
-} // namespace
+} // namespace heddle::detail
 
 /// Of the kinds of layers that a place holds, the one that has most.
 std::int64_t PlaceEstimate::ofBlock(std::int64_t StateBytes::*field) const {
@@ -171,64 +182,78 @@ std::int64_t PlaceEstimate::gathered(bool isHead) const {
   return states.copiesForBackward + (isHead ? segments.head.copies : 0);
 }
 
-/// The head or a block's backward: the one that needs more.
-void PlaceEstimate::addPeak() {
+std::int64_t PlaceEstimate::headFrame() const {
+  return held.hasHead ? shape.headFrame + 2 * shape.edge : 0;
+}
+
+std::int64_t PlaceEstimate::blockFrame() const {
+  if (held.plain + held.sparse == 0)
+    return 0;
+  std::int64_t again = 0;
+  // What was not saved is there again, of one layer.
+  if (held.allRecomputed > 0)
+    again = std::max(
+        held.plain ? shape.plain.none - shape.plain.of(point.recompute) : 0,
+        held.sparse ? shape.sparse.none - shape.sparse.of(point.recompute) : 0);
+  return std::max(held.plain ? shape.plainFrame : 0,
+                  held.sparse ? shape.sparseFrame : 0) +
+         (areCut() ? 2 : 1) * shape.edge + again;
+}
+
+Beside PlaceEstimate::besideHead() const {
+  if (!held.hasHead)
+    return {};
+  return {gathered(true),
+          reducesEach() ? segments.head.made + segments.tiedTable.made : 0};
+}
+
+Beside PlaceEstimate::besideBlock() const {
+  Beside block;
   const bool eachReduces = reducesEach();
-  const std::int64_t madeByHead = segments.head.made + segments.tiedTable.made;
-  const std::int64_t carried = areCut() ? 2 * shape.edge : shape.edge;
-  struct Moment {
-    std::int64_t frame, gathered, buckets, again;
-    std::int64_t bytes() const { return frame + gathered + buckets + again; }
-  };
-  Moment head = {0, 0, 0, 0}, block = {0, 0, 0, 0};
-  if (held.hasHead)
-    head = {shape.headFrame + (areCut() ? carried : 2 * shape.edge),
-            gathered(true), eachReduces ? madeByHead : 0, 0};
   if (held.plain + held.sparse > 0) {
-    block = {std::max(held.plain ? shape.plainFrame : 0,
-                      held.sparse ? shape.sparseFrame : 0) +
-                 carried,
-             gathered(false), eachReduces ? ofBlock(&StateBytes::made) : 0, 0};
-    const bool recomputes =
-        std::accumulate(held.recomputed.begin(), held.recomputed.end(), 0L) > 0;
-    // What was not saved is there again, of one layer.
-    if (recomputes)
-      block.again = std::max(
-          held.plain ? shape.plain.none - shape.plain.of(point.recompute) : 0,
-          held.sparse ? shape.sparse.none - shape.sparse.of(point.recompute)
-                      : 0);
+    block = {gathered(false), eachReduces ? ofBlock(&StateBytes::made) : 0};
     // The head's gradients are waited for behind the first block.
     if (!areCut() && eachReduces && held.hasHead)
-      block.buckets += madeByHead;
+      block.buckets += segments.head.made + segments.tiedTable.made;
   }
-  if (point.reduceFormat != point.gradients && point.dp * point.cp > 1) {
-    if (eachReduces || point.overlaps)
-      block.buckets += std::max(states.largest, segments.bucket);
-  }
-  const bool isInHead = head.bytes() > block.bytes();
-  const Moment &peak = isInHead ? head : block;
-  (isInHead ? memory.logits : memory.temporaries) = peak.frame + peak.again;
-  memory.gathered = peak.gathered;
-  memory.buckets = peak.buckets;
+  if (point.dp * point.cp > 1 && (eachReduces || point.overlaps) &&
+      formatBits(point.reduceFormat) != formatBits(point.gradients))
+    block.buckets += std::max(states.largest, segments.bucket);
+  return block;
+}
+
+/// The head or a block's backward: the one that needs more.
+void PlaceEstimate::addPeak() {
+  const Beside head = besideHead(), block = besideBlock();
+  const std::int64_t ofHead = headFrame(), ofBlock = blockFrame();
+  const bool isInHead = ofHead + head.bytes() > ofBlock + block.bytes();
+  (isInHead ? memory.logits : memory.temporaries) = isInHead ? ofHead : ofBlock;
+  memory.gathered = (isInHead ? head : block).gathered;
+  memory.buckets = (isInHead ? head : block).buckets;
+}
+
+void PlaceEstimate::addRest() {
+  memory.inputs = shape.inputsPerMicroBatch * point.microBatches;
+  addSaved();
+  addPassing();
+  memory.libraries = tables.libraries();
 }
 
 PlaceMemory PlaceEstimate::estimate() {
   addStates();
-  memory.inputs = shape.inputsPerMicroBatch * point.microBatches;
-  addSaved();
+  addRest();
   addPeak();
-  addPassing();
-  memory.libraries = tables.libraries();
   return memory;
 }
 
-std::int64_t PlaceEstimate::withoutStorage() {
-  memory.inputs = shape.inputsPerMicroBatch * point.microBatches;
-  addSaved();
-  addPeak();
-  addPassing();
-  memory.libraries = tables.libraries();
-  return memory.bytes() - memory.gathered - memory.buckets;
+std::int64_t PlaceEstimate::rest() {
+  addRest();
+  return memory.bytes();
+}
+
+std::int64_t PlaceEstimate::ofStates() {
+  addStates();
+  return memory.states();
 }
 
 class MemoryEstimator::Tables : public EstimateTables {
@@ -250,7 +275,11 @@ Result<PlaceMemory> MemoryEstimator::at(const PlanPoint &point,
   Result<const std::vector<RankStages> *> stages = tables->stagesOf(point);
   if (!stages)
     return stages.error();
-  return PlaceEstimate(*tables, point, shape, **stages, place).estimate();
+  const HeldByPlace held = tables->heldBy(point, place);
+  return PlaceEstimate(*tables, point, shape,
+                       (**stages)[static_cast<std::size_t>(place)], held,
+                       tables->segmentsOf(point))
+      .estimate();
 }
 
 Result<std::pair<std::int64_t, std::int64_t>>
@@ -320,65 +349,125 @@ Result<LayerSaved> MemoryEstimator::layerSaved(const PlanPoint &point,
 }
 
 //===----------------------------------------------------------------------===//
-// Floors
+// Fits
 //===----------------------------------------------------------------------===//
 
-struct RecomputeFloor::Place {
+struct FitTable::Place {
+  const RankStages *stage = nullptr;
   HeldByPlace held;
-  /// Bytes without states where i layers are computed again; from 1 on never
-  /// more with more of them.
-  std::vector<std::int64_t> rest;
+  std::int64_t layers = 0;
+  // Whatever is stored how: bytes of the rest by kind of recompute and number
+  // of layers, -1 where nobody asked; and frames, without recompute and by
+  // kind.
+  std::array<std::vector<std::int64_t>, 3> rest;
+  std::int64_t headFrame = 0;
+  std::array<std::int64_t, 3> blockFrame = {};
+  // Of the storage that was taken.
+  std::int64_t states = 0, besideHead = 0, besideBlock = 0;
 };
 
-RecomputeFloor::~RecomputeFloor() = default;
-RecomputeFloor::RecomputeFloor(RecomputeFloor &&) noexcept = default;
+FitTable::~FitTable() = default;
 
-RecomputeFloor::RecomputeFloor(const MemoryEstimator &memory,
-                               const PlanPoint &schedule, PointRecompute kind)
-    : memory(memory) {
-  const PointShape &shape = memory.tables->shapeOf(schedule);
-  Result<const std::vector<RankStages> *> stages =
-      memory.tables->stagesOf(schedule);
+FitTable::FitTable(const MemoryEstimator &memory, const PlanPoint &schedule)
+    : tables(*memory.tables), shape(tables.shapeOf(schedule)), point(schedule) {
+  Result<const std::vector<RankStages> *> stages = tables.stagesOf(schedule);
   if (!shape.fault.empty() || !stages)
     return; // no place: nothing fits
-  PlanPoint point = schedule;
-  point.zeroStage = 0; // nothing is gathered
-  point.recompute = kind;
-  point.recomputed.assign(static_cast<std::size_t>(point.pp), 0);
-  for (std::int64_t i = 0; i < point.pp; ++i) {
-    Place &place = places.emplace_back();
-    place.held = memory.tables->heldBy(point, i);
-    std::int64_t &count = point.recomputed[static_cast<std::size_t>(i)];
-    const std::int64_t most =
-        kind == PointRecompute::None ? 0 : point.layersOf(i);
-    for (count = 0; count <= most; ++count)
-      place.rest.push_back(
-          PlaceEstimate(*memory.tables, point, shape, **stages, i)
-              .withoutStorage());
+  point.recomputed.clear();
+  segments = &tables.segmentsOf(point);
+  places.resize(static_cast<std::size_t>(point.pp));
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    Place &place = places[i];
+    place.stage = &(**stages)[i];
+    place.held = tables.heldBy(point, static_cast<std::int64_t>(i));
+    place.layers = place.held.plain + place.held.sparse;
+    for (int kind = 0; kind < 3; ++kind) {
+      point.recompute = static_cast<PointRecompute>(kind);
+      place.rest[kind].assign(
+          kind ? static_cast<std::size_t>(place.layers) + 1 : 1, -1);
+      place.held.allRecomputed = kind ? place.layers : 0;
+      place.blockFrame[kind] = estimateOf(place).blockFrame();
+    }
+    place.headFrame = estimateOf(place).headFrame();
   }
 }
 
-std::optional<std::vector<std::int64_t>>
-RecomputeFloor::layersOf(const PlanPoint &storage,
-                         std::int64_t capacity) const {
+PlaceEstimate FitTable::estimateOf(const Place &place) const {
+  return PlaceEstimate(tables, point, shape, *place.stage, place.held,
+                       *segments);
+}
+
+void FitTable::take(const PlanPoint &storage) {
+  point.zeroStage = storage.zeroStage;
+  point.shardGroup = storage.shardGroup;
+  point.prefetch = storage.prefetch;
+  point.reduce = storage.reduce;
+  point.gather = storage.gather;
+  point.offloadsOptimizer = storage.offloadsOptimizer;
   if (places.empty())
-    return std::nullopt;
-  const SegmentStates &segments = memory.tables->segmentsOf(storage);
-  std::vector<std::int64_t> layers;
-  for (const Place &place : places) {
-    const StateBytes bytes = EstimateTables::statesOf(segments, place.held);
-    const std::int64_t left = capacity - bytes.parameters - bytes.gradients -
-                              (storage.offloadsOptimizer ? 0 : bytes.optimizer);
-    if (place.rest.front() <= left) {
-      layers.push_back(0);
-      continue;
-    }
-    const auto enough =
-        std::partition_point(place.rest.begin() + 1, place.rest.end(),
-                             [&](std::int64_t bytes) { return bytes > left; });
-    if (enough == place.rest.end())
-      return std::nullopt;
-    layers.push_back(enough - place.rest.begin());
+    return;
+  segments = &tables.segmentsOf(point);
+  for (Place &place : places) {
+    PlaceEstimate estimate = estimateOf(place);
+    place.states = estimate.ofStates();
+    place.besideHead = estimate.besideHead().bytes();
+    place.besideBlock = estimate.besideBlock().bytes();
   }
-  return layers;
+}
+
+void FitTable::takeOnlyStates(const PlanPoint &storage) {
+  take(storage);
+  for (Place &place : places)
+    place.besideHead = place.besideBlock = 0;
+}
+
+/// Of the storage that was taken, with so many layers computed again.
+std::int64_t FitTable::bytesOf(std::size_t index, PointRecompute kind,
+                               std::int64_t count) {
+  Place &place = places[index];
+  const auto at = static_cast<std::size_t>(kind);
+  std::int64_t &rest = place.rest[at][static_cast<std::size_t>(count)];
+  if (rest < 0) {
+    point.recompute = kind;
+    tables.setRecomputed(place.held, point, static_cast<std::int64_t>(index),
+                         count);
+    rest = estimateOf(place).rest();
+  }
+  return place.states + rest +
+         std::max(place.headFrame + place.besideHead,
+                  place.blockFrame[count ? at : 0] + place.besideBlock);
+}
+
+bool FitTable::fewest(PointRecompute kind, std::int64_t capacity,
+                      std::vector<std::int64_t> &layers) {
+  if (places.empty())
+    return false;
+  layers.assign(places.size(), 0);
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    if (bytesOf(i, PointRecompute::None, 0) <= capacity)
+      continue;
+    std::int64_t low = 0, high = places[i].layers;
+    if (kind == PointRecompute::None || high == 0 ||
+        bytesOf(i, kind, high) > capacity)
+      return false;
+    // Too few at low, enough at high. One layer that is computed again needs
+    // room to do so: more layers always need less, but for the first.
+    while (high - low > 1) {
+      const std::int64_t middle = (low + high) / 2;
+      (bytesOf(i, kind, middle) <= capacity ? high : low) = middle;
+    }
+    layers[i] = high;
+  }
+  return true;
+}
+
+bool FitTable::fitsWithAll(PointRecompute kind, std::int64_t capacity,
+                           std::vector<std::int64_t> &layers) {
+  layers.clear();
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    layers.push_back(places[i].layers);
+    if (bytesOf(i, kind, places[i].layers) > capacity)
+      return false;
+  }
+  return !places.empty();
 }

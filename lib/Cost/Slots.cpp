@@ -1,5 +1,7 @@
 #include "Slots.h"
 
+#include "heddle/Support/Check.h"
+
 #include <algorithm>
 
 using namespace heddle;
@@ -18,9 +20,19 @@ int SlotBuilder::chain(int stream, double seconds) {
     debt -= paid;
     seconds += paid;
   }
-  tasks.push_back({stream, seconds, {last, joined}});
-  joined = -1;
+  StreamTask &task = tasks.emplace_back(StreamTask{stream, seconds, {last}});
+  std::fill(task.needs.begin() + 1, task.needs.end(), -1);
+  std::copy_n(joined.begin(), joins, task.needs.begin() + 1);
+  joins = 0;
   return last = static_cast<int>(tasks.size()) - 1;
+}
+
+/// What comes next waits for that too, and for all that was joined before it.
+void SlotBuilder::join(int task) {
+  if (task < 0)
+    return;
+  HEDDLE_CHECK(joins < joined.size(), "{} tasks joined at once", joins + 1);
+  joined[joins++] = task;
 }
 
 /// A task that what follows does not wait for, until it is joined.
@@ -28,7 +40,7 @@ int SlotBuilder::beside(int stream, const Call &call, double part) {
   const double seconds = call.seconds * part;
   if (seconds <= 0)
     return -1;
-  tasks.push_back({stream, seconds, {last, -1}});
+  tasks.push_back({stream, seconds, {last, -1, -1, -1}});
   debt += seconds * (1 - 1 / call.slows);
   mostSlows = std::max(mostSlows, call.slows);
   return static_cast<int>(tasks.size()) - 1;
@@ -41,7 +53,8 @@ void SlotBuilder::say(TimeAxis axis, const Call &call, double times) {
 void SlotBuilder::begin() {
   tasks.clear();
   gathered.clear();
-  last = joined = -1;
+  last = -1;
+  joins = 0;
   debt = 0;
   mostSlows = 1;
 }

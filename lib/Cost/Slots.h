@@ -55,7 +55,7 @@ public:
 private:
   int chain(int stream, double seconds);
   int beside(int stream, const Call &call, double part = 1);
-  void join(int task) { joined = task; }
+  void join(int task);
   void compute(const ComputeSeconds &seconds) {
     chain(computeStream, seconds.total());
   }
@@ -78,7 +78,9 @@ private:
   const SlotParts &parts;
   std::vector<StreamTask> tasks;
   std::vector<int> gathered; ///< per step through the layers
-  int last = -1, joined = -1;
+  int last = -1;
+  std::array<int, StreamTask::mostNeeds - 1> joined; ///< of these, `joins`
+  std::size_t joins = 0;
   double debt = 0, mostSlows = 1; ///< of collectives beside computation
 };
 

@@ -7,8 +7,8 @@
 using namespace heddle;
 using namespace heddle::detail;
 
-/// Where no file says: PCIe 5.0 x16, of which 50 GB/s are left.
-static constexpr double kHostBytesPerSecond = 50e9;
+/// Where no file says: PCIe 5.0 x16.
+static constexpr double kHostBytesPerSecond = 64e9;
 /// A planner goes from one number of micro-batches to the next.
 static constexpr std::size_t kMostSchedules = 64;
 
@@ -45,6 +45,18 @@ StepTimes::State::schedule(const PlanPoint &point) const {
     found = schedules.emplace(key, PreparedSchedule(*made)).first;
   }
   return &found->second;
+}
+
+const PointLines &StepTimes::State::lines(const PlanPoint &point,
+                                          bool joins) const {
+  PointKey key = lineKey(point);
+  key.back() = key.back() << 1 | joins;
+  return knownLines.get(key, [&] { return pointLines(*this, point, joins); });
+}
+
+const StateLines &StepTimes::State::states(const PlanPoint &point) const {
+  return knownStates.get(stateKey(point),
+                         [&] { return stateLines(*this, point); });
 }
 
 LayerTimer heddle::detail::timerOf(const StepTimes::State &state,

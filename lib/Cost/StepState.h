@@ -3,7 +3,7 @@
 #ifndef HEDDLE_LIB_COST_STEPSTATE_H
 #define HEDDLE_LIB_COST_STEPSTATE_H
 
-#include "Slots.h"
+#include "PointLines.h"
 
 #include "heddle/Schedule/Simulate.h"
 
@@ -34,11 +34,19 @@ struct StepTimes::State {
   std::int64_t sparseLayers() const { return sparseBefore.back(); }
   /// The schedule of a point, made once.
   Result<const PreparedSchedule *> schedule(const PlanPoint &point) const;
+  /// What bounds need of a point, made once.
+  /// \p joins: slots that hide exchanges of experts.
+  const detail::PointLines &lines(const PlanPoint &point, bool joins) const;
+  const detail::StateLines &states(const PlanPoint &point) const;
+  double leastWork(const PlanPoint &point) const; ///< of boundOfMesh
 
 private:
   using Key =
       std::tuple<PlanScheduleKind, std::int64_t, std::int64_t, std::int64_t>;
   mutable std::map<Key, PreparedSchedule> schedules;
+  mutable detail::PointCache<detail::PointLines> knownLines;
+  mutable detail::PointCache<detail::StateLines> knownStates;
+  mutable detail::PointCache<double> knownWork;
 };
 
 namespace detail {

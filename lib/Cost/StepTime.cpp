@@ -56,6 +56,7 @@ public:
         parts(partsOf(state, point, timer)), builder(parts) {}
 
   Result<StepTime> run();
+  Result<double> seconds();
   double bound();
 
 private:
@@ -87,6 +88,7 @@ private:
   }
   double tailOf(std::int64_t rank, const std::vector<Slot> &row,
                 const std::vector<TimeSpan> &spans) const;
+  Result<void> runSlots(StepTime &step);
   Result<void> runSchedule(StepTime &step);
   void runAlone(StepTime &step);
   void finish(StepTime &step);
@@ -107,6 +109,7 @@ private:
   std::vector<Timed> timed;
   std::vector<Place> places;
   double makespan = 0; ///< of slots and tails
+  bool onlySeconds = false;
 };
 
 } // namespace
@@ -227,7 +230,8 @@ void Step::timePlace(std::int64_t rank) {
       addEnd(parts.head);
   }
   place.optimizer =
-      timer.optimizerSeconds(elements, experts, state.hostBytesPerSecond);
+      timer.optimizer(point.offloadsOptimizer, state.hostBytesPerSecond)
+          .seconds(elements, experts);
 }
 
 //===----------------------------------------------------------------------===//
@@ -313,6 +317,8 @@ Result<void> Step::runSchedule(StepTime &step) {
     slots = std::max(slots, timing.ranks[rank].span.end);
     busy += timing.ranks[rank].busy;
   }
+  if (onlySeconds)
+    return {};
   step.bubbleFraction = 1 - busy / (slots * real(point.pp));
   times.transfer = 0;
   AxisTime &pp = step.axes[static_cast<std::size_t>(TimeAxis::Pp)];
@@ -531,14 +537,28 @@ double Step::bound() {
   return step.seconds;
 }
 
-Result<StepTime> Step::run() {
-  StepTime step;
+Result<void> Step::runSlots(StepTime &step) {
   places.resize(static_cast<std::size_t>(point.pp));
   if (point.pp == 1 && point.chunks == 1)
     runAlone(step);
   else if (Result<void> done = runSchedule(step); !done)
     return done.error();
   finish(step);
+  return {};
+}
+
+Result<double> Step::seconds() {
+  StepTime step;
+  onlySeconds = true;
+  if (Result<void> done = runSlots(step); !done)
+    return done.error();
+  return step.seconds;
+}
+
+Result<StepTime> Step::run() {
+  StepTime step;
+  if (Result<void> done = runSlots(step); !done)
+    return done.error();
   count(step);
   countAxes(step);
   return step;
@@ -563,20 +583,34 @@ StepTimes::StepTimes(std::unique_ptr<State> state) : state(std::move(state)) {}
 StepTimes::StepTimes(StepTimes &&) noexcept = default;
 StepTimes::~StepTimes() = default;
 
-Result<StepTime> StepTimes::simulate(const PlanPoint &point) const {
-  if (std::ssize(point.layers) != point.pp * point.chunks ||
+static Result<void> checkLayers(const StepTimes::State &state,
+                                const PlanPoint &point) {
+  if (std::ssize(point.layers) == point.pp * point.chunks &&
       std::accumulate(point.layers.begin(), point.layers.end(),
-                      std::int64_t{0}) != state->model.layers)
-    return Error{fmt::format(
-        "found {} numbers of layers for pp {} x chunks {}, "
-        "expected one each, of {} layers together",
-        point.layers.size(), point.pp, point.chunks, state->model.layers)};
+                      std::int64_t{0}) == state.model.layers)
+    return {};
+  return Error{fmt::format("found {} numbers of layers for pp {} x chunks {}, "
+                           "expected one each, of {} layers together",
+                           point.layers.size(), point.pp, point.chunks,
+                           state.model.layers)};
+}
+
+Result<StepTime> StepTimes::simulate(const PlanPoint &point) const {
+  if (Result<void> checked = checkLayers(*state, point); !checked)
+    return checked.error();
   if (!state->hasFormat(point)) {
     StepTime never;
     never.seconds = std::numeric_limits<double>::infinity();
     return never;
   }
   return Step(*state, point).run();
+}
+
+Result<double> StepTimes::seconds(const PlanPoint &point) const {
+  if (Result<void> checked = checkLayers(*state, point); !checked)
+    return checked.error();
+  return state->hasFormat(point) ? Step(*state, point).seconds()
+                                 : std::numeric_limits<double>::infinity();
 }
 
 double StepTimes::boundOfSlots(const PlanPoint &point) const {

@@ -19,7 +19,8 @@ struct StreamTask {
   int stream = computeStream;
   double seconds = 0;
   /// What must have ended before: places in the list, before this one.
-  std::array<int, 2> needs = {-1, -1};
+  static constexpr std::size_t mostNeeds = 4;
+  std::array<int, mostNeeds> needs = {-1, -1, -1, -1};
 };
 
 struct StreamTiming {

@@ -50,10 +50,16 @@ std::int64_t PlanPoint::layersOf(std::int64_t rank) const {
 
 std::vector<std::int64_t> PlanPoint::recomputedOf(std::int64_t rank) const {
   std::vector<std::int64_t> again(static_cast<std::size_t>(chunks), 0);
-  std::int64_t left =
-      recomputed.empty() ? 0 : recomputed[static_cast<std::size_t>(rank)];
+  if (!recomputed.empty())
+    spreadRecomputed(rank, recomputed[static_cast<std::size_t>(rank)], again);
+  return again;
+}
+
+void PlanPoint::spreadRecomputed(std::int64_t rank, std::int64_t left,
+                                 std::span<std::int64_t> again) const {
+  std::fill(again.begin(), again.end(), 0);
   if (left <= 0)
-    return again;
+    return;
   auto held = [&](std::size_t chunk) {
     return layers[static_cast<std::size_t>(
         stageOf(rank, static_cast<std::int64_t>(chunk)))];
@@ -68,7 +74,6 @@ std::vector<std::int64_t> PlanPoint::recomputedOf(std::int64_t rank) const {
         ++again[chunk];
         --left;
       }
-  return again;
 }
 
 std::string PlanPoint::text() const {

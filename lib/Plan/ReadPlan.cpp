@@ -419,9 +419,12 @@ void PlanReader::readTensor() {
     plan.tensor = form->second(*model, plan);
   if (inner && inner->has("values"))
     plan.tensor.values = readRules(*inner, "values");
-  else if (plan.tensor.values.empty())
-    plan.tensor.values = {{"block.x", {{"b", {"dp"}}}},
-                          {"block.delta", {{"b", {"dp"}}}}};
+  else if (plan.tensor.values.empty()) {
+    PlanSplit between = {{"b", {"dp"}}};
+    if (plan.axisSize("cp") > 1)
+      between["s"] = {"cp"};
+    plan.tensor.values = {{"block.x", between}, {"block.delta", between}};
+  }
   if (inner)
     plan.tensor.saved = readRules(*inner, "saved");
   addShortForms(reader, inner ? &*inner : nullptr);

@@ -64,7 +64,8 @@ Leanest ConflictFinder::leanestOf(const PlanProblem &variant,
       continue;
     last = axes;
     for (const PlanPoint &schedule : space.schedules(mesh))
-      for (PlanPoint &point : space.storages(schedule)) {
+      for (const PlanStorage &storage : space.storages(schedule)) {
+        PlanPoint point = storage.on(schedule);
         if (memory.states(point) >= least.bytes)
           continue;
         point.recompute = kinds.back();

@@ -49,19 +49,18 @@ static bool isOpen(const PlanPoint &point, PlanKey key,
 /// The best plan with another value; all that was chosen before it is free.
 static PlanAnswer without(const PlanProblem &problem, PlanKey key,
                           const std::string &value, const StepTimes &times,
-                          const MemoryEstimator &memory,
-                          std::int64_t mostPlans) {
+                          const MemoryEstimator &memory, std::int64_t mostPlans,
+                          std::span<const CostedPlan> known) {
   PlanProblem variant = problem;
   variant.demands.push_back({key, true, {value}});
   return findPlans(variant, times, nullptr, memory,
-                   {.top = 1, .mostPlans = mostPlans});
+                   {.top = 1, .mostPlans = mostPlans, .known = known});
 }
 
-std::vector<PlanDecision> heddle::decisionsOf(const PlanProblem &problem,
-                                              const CostedPlan &best,
-                                              const StepTimes &times,
-                                              const MemoryEstimator &memory,
-                                              std::int64_t mostPlans) {
+std::vector<PlanDecision>
+heddle::decisionsOf(const PlanProblem &problem, const CostedPlan &best,
+                    const StepTimes &times, const MemoryEstimator &memory,
+                    std::int64_t mostPlans, std::span<const CostedPlan> known) {
   std::vector<PlanDecision> decisions;
   for (PlanKey key : decided) {
     if (!isOpen(best.point, key, problem))
@@ -70,7 +69,7 @@ std::vector<PlanDecision> heddle::decisionsOf(const PlanProblem &problem,
     decision.key = key;
     decision.choice = choiceOf(best.point, key);
     const PlanAnswer other =
-        without(problem, key, decision.choice, times, memory, mostPlans);
+        without(problem, key, decision.choice, times, memory, mostPlans, known);
     if (other.fits()) {
       const CostedPlan &second = other.best.front();
       decision.runnerUp = choiceOf(second.point, key);

@@ -1,14 +1,16 @@
 #include "heddle/Planner/Search.h"
 
-#include "heddle/Planner/Space.h"
+#include "Fitter.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
-#include <numeric>
-#include <queue>
+#include <memory>
+#include <optional>
 #include <tuple>
 
 using namespace heddle;
+using namespace heddle::detail;
 
 namespace {
 
@@ -31,142 +33,65 @@ bool isFaster(const CostedPlan &a, const CostedPlan &b) {
 
 /// Infinite where there is no such schedule.
 double secondsOf(const StepTimes &times, const PlanPoint &point) {
-  Result<StepTime> step = times.simulate(point);
-  return step ? step->seconds : std::numeric_limits<double>::infinity();
+  Result<double> seconds = times.seconds(point);
+  return seconds ? *seconds : std::numeric_limits<double>::infinity();
 }
+
+/// One plan of a schedule, as numbers of what it chooses.
+struct Candidate {
+  double bound = 0;
+  std::uint32_t storage = 0; ///< of PlanSpace::storages
+  std::uint16_t order = 0;   ///< of PlanSpace::orders
+  PointRecompute recompute = PointRecompute::None;
+};
+
+/// Ways in which one storage fits: at most one for each kind of recompute.
+struct Ways {
+  struct Way {
+    PointRecompute recompute = PointRecompute::None;
+    std::vector<std::int64_t> layers;
+  };
+
+  void clear() { number = 0; }
+  void add(const PlanPoint &plan) {
+    list[number].recompute = plan.recompute;
+    list[number++].layers = plan.recomputed;
+  }
+  bool has(const PlanPoint &plan) const {
+    for (std::size_t i = 0; i < number; ++i)
+      if (list[i].recompute == plan.recompute &&
+          list[i].layers == plan.recomputed)
+        return true;
+    return false;
+  }
+
+  std::array<Way, 3> list;
+  std::size_t number = 0;
+};
 
 /// A set of plans that share what its point fixes.
 struct Node {
   enum class Kind {
     Mesh,     ///< all schedules of a mesh
     Schedule, ///< all storages of a schedule
-    Fitted,   ///< the same; its bound knows what memory asks for at least
+    Fitted,   ///< those that fit, each with its bound, the lowest first
   };
+  PlanPoint point;
+  std::vector<Candidate> candidates; ///< of a Fitted one
+};
+
+/// A node that waits.
+struct Open {
   double bound = 0;
   std::int64_t number = 0; ///< in the order in which they were made
-  Kind kind = Kind::Mesh;
-  PlanPoint point;
+  Node::Kind kind = Node::Kind::Mesh;
+  std::unique_ptr<Node> node;
 
   /// The lowest bound is the next; among equals what is nearer to a plan.
-  bool operator<(const Node &other) const {
+  bool operator<(const Open &other) const {
     return std::tuple(-bound, kind, -number) <
            std::tuple(-other.bound, other.kind, -other.number);
   }
-};
-
-/// Fits points into memory: the choices that follow from it.
-class Fitter {
-public:
-  Fitter(const PlanProblem &problem, const PlanSpace &space,
-         const MemoryEstimator &memory)
-      : memory(memory), recomputes(space.recomputes()),
-        capacity(problem.cluster.planBytesPerDevice()),
-        hasHost(problem.cluster.hostLinkBytesPerSecond.has_value()) {}
-
-  /// The ways in which a point fits, the cheapest first: without recompute
-  /// where it can, else with as little of each kind as it takes. A demand for a
-  /// kind of recompute is one for all layers.
-  std::vector<PlanPoint> fit(const PlanPoint &point) const {
-    std::vector<PlanPoint> list;
-    for (PointRecompute kind : recomputes) {
-      PlanPoint fitted = point;
-      fitted.recompute = kind;
-      if (mayKeep() ? !memory.recomputeToFit(fitted, capacity)
-                    : !fitsWithAll(fitted))
-        continue;
-      list.push_back(std::move(fitted));
-      if (list.back().recompute == PointRecompute::None)
-        break;
-    }
-    return list;
-  }
-
-  CostedPlan costed(const PlanPoint &point, double seconds) const {
-    CostedPlan plan;
-    plan.point = point;
-    plan.seconds = seconds;
-    if (auto peak = memory.peak(point)) {
-      plan.peakBytes = peak->first;
-      plan.fullestPlace = peak->second;
-      plan.headRoom = capacity - peak->first;
-    }
-    return plan;
-  }
-
-  /// Whether plans may do without recompute.
-  bool mayKeep() const {
-    return !recomputes.empty() && recomputes.front() == PointRecompute::None;
-  }
-  const MemoryEstimator &memory;
-  const std::vector<PointRecompute> recomputes;
-  const std::int64_t capacity;
-  const bool hasHost;
-
-private:
-  bool fitsWithAll(PlanPoint &point) const {
-    point.recomputed.clear();
-    for (std::int64_t rank = 0; rank < point.pp; ++rank)
-      point.recomputed.push_back(point.layersOf(rank));
-    auto peak = memory.peak(point);
-    return peak && peak->first <= capacity;
-  }
-};
-
-/// Bounds of the plans of one schedule that know how much recompute memory asks
-/// for at least.
-class ScheduleBounds {
-public:
-  ScheduleBounds(const Fitter &fitter, const StepTimes &times,
-                 const PlanPoint &schedule)
-      : fitter(fitter), times(times), schedule(schedule) {
-    for (PointRecompute kind : fitter.recomputes)
-      floors.emplace_back(fitter.memory, schedule, kind);
-  }
-
-  /// Of all its storages: of the one that needs least.
-  double ofAll() {
-    PlanPoint leanest = schedule;
-    leanest.shardGroup = schedule.dp * schedule.cp;
-    leanest.zeroStage = leanest.shardGroup > 1 ? 3 : 0;
-    leanest.reduce = PlanReduce::EveryMicroBatch;
-    leanest.gather = PlanGather::EveryPass;
-    leanest.offloadsOptimizer = fitter.hasHost;
-    return of(leanest);
-  }
-
-  /// Of one storage.
-  double of(const PlanPoint &storage) {
-    double least = std::numeric_limits<double>::infinity();
-    for (std::size_t i = 0; i < floors.size(); ++i) {
-      auto layers = floors[i].layersOf(storage, fitter.capacity);
-      if (!layers)
-        continue;
-      if (!fitter.mayKeep())
-        for (std::size_t rank = 0; rank < layers->size(); ++rank)
-          (*layers)[rank] = schedule.layersOf(static_cast<std::int64_t>(rank));
-      least = std::min(least, with(fitter.recomputes[i], std::move(*layers)));
-    }
-    return least;
-  }
-
-  /// With so many layers computed again.
-  double with(PointRecompute kind, std::vector<std::int64_t> layers) {
-    auto [entry, isNew] = known.try_emplace({kind, std::move(layers)}, 0.0);
-    if (isNew) {
-      PlanPoint point = schedule;
-      point.recompute = kind;
-      point.recomputed = entry->first.second;
-      entry->second = times.boundOfSchedule(point);
-    }
-    return entry->second;
-  }
-
-private:
-  const Fitter &fitter;
-  const StepTimes &times;
-  const PlanPoint &schedule;
-  std::vector<RecomputeFloor> floors; ///< of each kind
-  std::map<std::pair<PointRecompute, std::vector<std::int64_t>>, double> known;
 };
 
 class Search {
@@ -174,18 +99,25 @@ public:
   Search(const PlanProblem &problem, const StepTimes &times,
          const MemoryEstimator &memory, const SearchOptions &options)
       : space(problem), fitter(problem, space, memory), times(times),
-        options(options) {}
+        options(options) {
+    for (const CostedPlan &plan : options.known)
+      if (problem.allows(plan.point))
+        add(plan);
+  }
 
   PlanAnswer run();
-  const std::map<PlanClass, CostedPlan> &costed() const { return found; }
-  const Fitter &fits() const { return fitter; }
 
 private:
-  void expandMesh(const Node &mesh);
-  void fitSchedule(const Node &schedule);
-  void expandSchedule(const PlanPoint &schedule);
-  void evaluate(const PlanPoint &point);
-  void push(Node::Kind kind, double bound, PlanPoint point);
+  void expandMesh(const Node &mesh, double bound);
+  void fitSchedule(std::unique_ptr<Node> schedule, double bound);
+  bool mayBeAmongBest(const PlanPoint &schedule, FitTable &table,
+                      const ScheduleBound &bounds);
+  std::vector<Candidate> candidatesOf(const PlanPoint &schedule);
+  void expandFitted(const Node &fitted);
+  void evaluate(const PlanPoint &plan);
+  void push(Node::Kind kind, double bound, std::unique_ptr<Node> node);
+  Open pop();
+  void finish();
   /// A plan that takes longer is none of the best.
   double threshold() const { return limit; }
   void add(CostedPlan plan);
@@ -197,7 +129,7 @@ private:
   const SearchOptions &options;
   std::map<PlanClass, CostedPlan> found; ///< the fastest of each class
   double limit = std::numeric_limits<double>::infinity();
-  std::priority_queue<Node> open;
+  std::vector<Open> open; ///< a heap
   std::int64_t nodes = 0;
   /// The lowest bound of what was left when the search was spent.
   double lowestLeft = std::numeric_limits<double>::infinity();
@@ -223,107 +155,177 @@ void Search::add(CostedPlan plan) {
   limit = seconds[static_cast<std::size_t>(options.top - 1)];
 }
 
-void Search::push(Node::Kind kind, double bound, PlanPoint point) {
-  if (bound <= threshold() && bound < std::numeric_limits<double>::infinity())
-    open.push({bound, nodes++, kind, std::move(point)});
+void Search::push(Node::Kind kind, double bound, std::unique_ptr<Node> node) {
+  if (bound > threshold() || bound == std::numeric_limits<double>::infinity())
+    return;
+  open.push_back({bound, nodes++, kind, std::move(node)});
+  std::push_heap(open.begin(), open.end());
 }
 
-void Search::evaluate(const PlanPoint &point) {
-  for (const auto &order : space.orders(point)) {
-    PlanPoint placed = point;
-    placed.order = order;
-    ++answer.counts.bounded;
-    if (times.bound(placed) > threshold() ||
-        times.boundOfSlots(placed) > threshold())
-      continue;
-    ++answer.counts.evaluations;
-    const double seconds = secondsOf(times, placed);
-    if (seconds < std::numeric_limits<double>::infinity())
-      add(fitter.costed(placed, seconds));
-  }
+Open Search::pop() {
+  std::pop_heap(open.begin(), open.end());
+  Open top = std::move(open.back());
+  open.pop_back();
+  return top;
 }
 
-void Search::expandMesh(const Node &mesh) {
+void Search::evaluate(const PlanPoint &plan) {
+  if (times.boundOfSlots(plan) > threshold())
+    return;
+  ++answer.counts.evaluations;
+  const double seconds = secondsOf(times, plan);
+  if (seconds < std::numeric_limits<double>::infinity())
+    add(fitter.costed(plan, seconds));
+}
+
+void Search::expandMesh(const Node &mesh, double bound) {
   ++answer.counts.expandedMeshes;
   for (PlanPoint &point : space.schedules(mesh.point)) {
     ++answer.counts.schedules;
-    const double bound = std::max(mesh.bound, times.boundOfSchedule(point));
-    push(Node::Kind::Schedule, bound, std::move(point));
+    const ScheduleBound bounds(times, point);
+    double least = std::numeric_limits<double>::infinity();
+    for (const auto &order : space.orders(point)) {
+      point.order = order;
+      least = std::min(least, bounds.ofAnyStorage(point));
+    }
+    push(Node::Kind::Schedule, std::max(bound, least),
+         std::make_unique<Node>(Node{std::move(point), {}}));
   }
 }
 
-/// What memory asks for at least makes the bound sharper.
-void Search::fitSchedule(const Node &schedule) {
-  const double bound = ScheduleBounds(fitter, times, schedule.point).ofAll();
-  push(Node::Kind::Fitted, std::max(schedule.bound, bound), schedule.point);
-}
-
-/// Whether the same plan fits without numbers on the host, which only cost time
-/// there. It comes right before.
-static bool isInVain(PlanPoint point, const std::vector<PlanPoint> &before) {
-  if (!point.offloadsOptimizer)
-    return false;
-  point.offloadsOptimizer = false;
-  return std::find(before.begin(), before.end(), point) != before.end();
-}
-
-void Search::expandSchedule(const PlanPoint &schedule) {
-  ++answer.counts.expandedSchedules;
-  ScheduleBounds bounds(fitter, times, schedule);
-  std::vector<PlanPoint> kept; // of the storage before
-  for (const PlanPoint &storage : space.storages(schedule)) {
-    ++answer.counts.storages;
-    if (bounds.of(storage) > threshold())
-      continue;
-    if (isSpent()) {
-      lowestLeft = std::min(lowestLeft, bounds.ofAll());
-      return;
+/// Whether the plans of a schedule can be among the best, by what the leanest
+/// of its storages has to compute again: no other needs less, and none is
+/// faster.
+bool Search::mayBeAmongBest(const PlanPoint &schedule, FitTable &table,
+                            const ScheduleBound &bounds) {
+  PlanPoint plan = schedule;
+  PlanStorage leanest = {.shardGroup = plan.dp * plan.cp,
+                         .reduce = PlanReduce::EveryMicroBatch,
+                         .gather = PlanGather::EveryPass,
+                         .offloadsOptimizer = fitter.hasHost};
+  leanest.zeroStage = leanest.shardGroup > 1 ? 3 : 0;
+  leanest.set(plan);
+  table.takeOnlyStates(plan);
+  bool may = false;
+  fitter.fit(table, plan, [&](PlanPoint &fitted) {
+    for (const auto &order : space.orders(schedule)) {
+      fitted.order = order;
+      may = may || bounds.ofAnyStorage(fitted) <= threshold();
     }
-    std::vector<PlanPoint> fitted = fitter.fit(storage);
-    for (const PlanPoint &point : fitted)
-      if (bounds.with(point.recompute, point.recomputed) <= threshold() &&
-          !isInVain(point, kept))
-        evaluate(point);
-    kept = std::move(fitted);
+  });
+  return may;
+}
+
+/// The plans of a schedule that fit and may be among the best.
+std::vector<Candidate> Search::candidatesOf(const PlanPoint &schedule) {
+  const std::vector<PlanStorage> &storages = space.storages(schedule);
+  const auto &orders = space.orders(schedule);
+  std::vector<Candidate> candidates;
+  FitTable table(fitter.memory, schedule);
+  ScheduleBound bounds(times, schedule);
+  if (!mayBeAmongBest(schedule, table, bounds))
+    return candidates;
+  PlanPoint plan = schedule;
+  // In which a storage fits, and the one before: numbers on the host only cost
+  // time where the same plan fits without, which comes right before.
+  Ways ways, before;
+  for (std::size_t i = 0; i < storages.size(); ++i) {
+    ++answer.counts.storages;
+    storages[i].set(plan);
+    table.take(plan);
+    std::swap(ways, before);
+    if (!plan.offloadsOptimizer)
+      before.clear();
+    ways.clear();
+    fitter.fit(table, plan, [&](PlanPoint &fitted) {
+      if (!before.has(fitted))
+        ways.add(fitted);
+    });
+    for (std::size_t k = 0; k < orders.size() && ways.number > 0; ++k) {
+      plan.order = orders[k];
+      bounds.take(plan);
+      for (std::size_t way = 0; way < ways.number; ++way) {
+        const auto &[recompute, layers] = ways.list[way];
+        ++answer.counts.bounded;
+        const double bound = bounds.again(recompute, layers);
+        if (bound <= threshold())
+          candidates.push_back({bound, static_cast<std::uint32_t>(i),
+                                static_cast<std::uint16_t>(k), recompute});
+      }
+    }
+  }
+  std::ranges::stable_sort(candidates, {}, &Candidate::bound);
+  return candidates;
+}
+
+void Search::fitSchedule(std::unique_ptr<Node> schedule, double bound) {
+  ++answer.counts.expandedSchedules;
+  schedule->candidates = candidatesOf(schedule->point);
+  if (schedule->candidates.empty())
+    return;
+  bound = std::max(bound, schedule->candidates.front().bound);
+  push(Node::Kind::Fitted, bound, std::move(schedule));
+}
+
+void Search::expandFitted(const Node &fitted) {
+  FitTable table(fitter.memory, fitted.point);
+  const std::vector<PlanStorage> &storages = space.storages(fitted.point);
+  PlanPoint plan = fitted.point;
+  for (const Candidate &candidate : fitted.candidates) {
+    if (candidate.bound > threshold())
+      return;
+    storages[candidate.storage].set(plan);
+    plan.order = space.orders(plan)[candidate.order];
+    table.take(plan);
+    if (fitter.takeKind(table, plan, candidate.recompute))
+      evaluate(plan);
   }
 }
 
 PlanAnswer Search::run() {
   for (PlanPoint &mesh : space.meshes()) {
     ++answer.counts.meshes;
-    const double bound = times.boundOfMesh(mesh);
-    push(Node::Kind::Mesh, bound, std::move(mesh));
-  }
-  const double first = open.empty() ? 0 : open.top().bound;
-  while (!open.empty() && open.top().bound <= threshold()) {
-    if (isSpent()) {
-      lowestLeft = std::min(lowestLeft, open.top().bound);
-      break;
+    double bound = std::numeric_limits<double>::infinity();
+    for (const auto &order : space.orders(mesh)) {
+      mesh.order = order;
+      bound = std::min(bound, times.boundOfMesh(mesh));
     }
-    const Node node = open.top();
-    open.pop();
+    mesh.order = PlanPoint().order;
+    push(Node::Kind::Mesh, bound,
+         std::make_unique<Node>(Node{std::move(mesh), {}}));
+  }
+  const double first = open.empty() ? 0 : open.front().bound;
+  while (!open.empty() && open.front().bound <= threshold()) {
+    Open top = pop();
     if (options.progress && limit < std::numeric_limits<double>::infinity())
-      options.progress((node.bound - first) / std::max(limit - first, 1e-300));
-    switch (node.kind) {
-    case Node::Kind::Mesh:
-      expandMesh(node);
-      break;
-    case Node::Kind::Schedule:
-      fitSchedule(node);
-      break;
-    case Node::Kind::Fitted:
-      expandSchedule(node.point);
-      break;
+      options.progress((top.bound - first) / std::max(limit - first, 1e-300));
+    if (top.kind == Node::Kind::Fitted) {
+      expandFitted(*top.node);
+      continue;
     }
+    // Where it is spent, what was bounded is still costed.
+    if (isSpent() && !found.empty()) {
+      lowestLeft = std::min(lowestLeft, top.bound);
+      continue;
+    }
+    if (top.kind == Node::Kind::Mesh)
+      expandMesh(*top.node, top.bound);
+    else
+      fitSchedule(std::move(top.node), top.bound);
   }
-  for (const auto &[unused, plan] : found)
-    answer.best.push_back(plan);
-  std::stable_sort(answer.best.begin(), answer.best.end(), isFaster);
-  if (std::ssize(answer.best) > options.top)
-    answer.best.resize(static_cast<std::size_t>(options.top));
+  finish();
+  return std::move(answer);
+}
+
+void Search::finish() {
+  for (auto &[unused, plan] : found)
+    answer.costed.push_back(std::move(plan));
+  std::stable_sort(answer.costed.begin(), answer.costed.end(), isFaster);
+  const auto told = std::min(std::ssize(answer.costed),
+                             static_cast<std::ptrdiff_t>(options.top));
+  answer.best.assign(answer.costed.begin(), answer.costed.begin() + told);
   if (answer.fits())
     answer.bestPossible = std::min(answer.best.front().seconds, lowestLeft);
-  return std::move(answer);
 }
 
 //===----------------------------------------------------------------------===//
@@ -339,22 +341,28 @@ static bool dominates(const CostedPlan &a, const CostedPlan &b) {
                             a.slowLinkSeconds < b.slowLinkSeconds);
 }
 
-static std::vector<CostedPlan>
-frontOf(const std::map<PlanClass, CostedPlan> &found, const StepTimes &slowLink,
-        double within) {
-  std::vector<CostedPlan> near;
-  for (const auto &[unused, plan] : found)
-    if (plan.seconds <= within) {
-      near.push_back(plan);
-      near.back().slowLinkSeconds = secondsOf(slowLink, plan.point);
-    }
+/// \p costed: the fastest first.
+static std::vector<CostedPlan> frontOf(const std::vector<CostedPlan> &costed,
+                                       const StepTimes &slowLink,
+                                       double within) {
   std::vector<CostedPlan> front;
-  for (const CostedPlan &plan : near)
-    if (std::none_of(near.begin(), near.end(), [&](const CostedPlan &other) {
-          return dominates(other, plan);
-        }))
-      front.push_back(plan);
-  std::stable_sort(front.begin(), front.end(), isFaster);
+  for (CostedPlan plan : costed) {
+    if (plan.seconds > within)
+      break;
+    // A slower link makes no plan faster: what is beaten even so is.
+    plan.slowLinkSeconds = std::max(plan.seconds, slowLink.bound(plan.point));
+    auto isBeaten = [&](const CostedPlan &other) {
+      return dominates(other, plan);
+    };
+    if (std::ranges::any_of(front, isBeaten))
+      continue;
+    plan.slowLinkSeconds = secondsOf(slowLink, plan.point);
+    if (std::ranges::any_of(front, isBeaten))
+      continue;
+    std::erase_if(
+        front, [&](const CostedPlan &other) { return dominates(plan, other); });
+    front.push_back(std::move(plan));
+  }
   return front;
 }
 
@@ -373,7 +381,7 @@ PlanAnswer heddle::findPlans(const PlanProblem &problem, const StepTimes &times,
     return answer;
   for (CostedPlan &plan : answer.best)
     plan.slowLinkSeconds = secondsOf(*slowLink, plan.point);
-  answer.front = frontOf(search.costed(), *slowLink,
+  answer.front = frontOf(answer.costed, *slowLink,
                          answer.best.front().seconds * options.frontWithin);
   return answer;
 }
@@ -385,16 +393,21 @@ std::vector<CostedPlan> heddle::bruteForce(const PlanProblem &problem,
   const Fitter fitter(problem, space, memory);
   std::vector<CostedPlan> all;
   for (const PlanPoint &mesh : space.meshes())
-    for (const PlanPoint &schedule : space.schedules(mesh))
-      for (const PlanPoint &storage : space.storages(schedule))
-        for (const PlanPoint &fitted : fitter.fit(storage))
+    for (const PlanPoint &schedule : space.schedules(mesh)) {
+      FitTable table(memory, schedule);
+      for (const PlanStorage &storage : space.storages(schedule)) {
+        PlanPoint plan = storage.on(schedule);
+        table.take(plan);
+        fitter.fit(table, plan, [&](PlanPoint &fitted) {
           for (const auto &order : space.orders(fitted)) {
-            PlanPoint point = fitted;
-            point.order = order;
-            const double seconds = secondsOf(times, point);
+            fitted.order = order;
+            const double seconds = secondsOf(times, fitted);
             if (seconds < std::numeric_limits<double>::infinity())
-              all.push_back(fitter.costed(point, seconds));
+              all.push_back(fitter.costed(fitted, seconds));
           }
+        });
+      }
+    }
   std::stable_sort(all.begin(), all.end(), isFaster);
   return all;
 }

@@ -41,14 +41,19 @@ static bool isDemanded(const PlanProblem &problem, PlanKey key) {
                      });
 }
 
+PlanSpace::PlanSpace(const PlanProblem &problem) : problem(problem) {
+  for (const PlanDemand &demand : problem.demands)
+    isAsked[static_cast<std::size_t>(demand.key)] = true;
+}
+
 void PlanSpace::addMicroBatches(const PlanPoint &mesh,
                                 std::vector<PlanPoint> &to) const {
   const std::int64_t ofRank = problem.train.globalBatch / mesh.dp;
   for (std::int64_t size : divisorsOf(ofRank)) {
     const std::int64_t count = ofRank / size;
     if ((size > mostSequences && !isDemanded(problem, PlanKey::MicroBatch)) ||
-        !problem.allows(PlanKey::MicroBatch, size) ||
-        !problem.allows(PlanKey::MicroBatches, count))
+        !allows(PlanKey::MicroBatch, size) ||
+        !allows(PlanKey::MicroBatches, count))
       continue;
     for (const std::string &recipe : problem.train.precision) {
       if (!problem.allows(PlanKey::Precision, recipe))
@@ -65,23 +70,22 @@ std::vector<PlanPoint> PlanSpace::meshesOf(std::int64_t ranks) const {
   const ModelConfig &model = problem.model;
   std::vector<PlanPoint> list;
   for (std::int64_t tp : divisorsOf(ranks)) {
-    if (!problem.allows(PlanKey::Tp, tp) ||
+    if (!allows(PlanKey::Tp, tp) ||
         (!splitsEvenly(model, tp) && !isDemanded(problem, PlanKey::Tp)))
       continue;
     for (std::int64_t cp : divisorsOf(ranks / tp)) {
-      if (!problem.allows(PlanKey::Cp, cp) ||
+      if (!allows(PlanKey::Cp, cp) ||
           (cp > 1 && problem.train.sequenceLength % (2 * cp) != 0))
         continue;
       for (std::int64_t pp : divisorsOf(ranks / tp / cp)) {
         const std::int64_t dp = ranks / tp / cp / pp;
         if (pp > model.layers || problem.train.globalBatch % dp != 0 ||
-            !problem.allows(PlanKey::Pp, pp) ||
-            !problem.allows(PlanKey::Dp, dp))
+            !allows(PlanKey::Pp, pp) || !allows(PlanKey::Dp, dp))
           continue;
         const std::int64_t experts =
             model.experts ? std::gcd(model.experts->count, dp * cp) : 1;
         for (std::int64_t ep : divisorsOf(experts))
-          if (problem.allows(PlanKey::Ep, ep))
+          if (allows(PlanKey::Ep, ep))
             addMicroBatches({.pp = pp, .dp = dp, .cp = cp, .tp = tp, .ep = ep},
                             list);
       }
@@ -127,6 +131,21 @@ std::vector<std::int64_t> heddle::cutLayers(std::int64_t layers,
   return cut;
 }
 
+/// Cuts of the layers into a point's stages, each once.
+const std::vector<std::vector<std::int64_t>> &
+PlanSpace::layersOf(const PlanPoint &cut) const {
+  std::vector<std::vector<std::int64_t>> &list = cuts[cut.pp * cut.chunks];
+  if (list.empty())
+    for (double head :
+         {0.0, headInLayers(problem.model, problem.train.sequenceLength)}) {
+      std::vector<std::int64_t> layers =
+          cutLayers(problem.model.layers, cut, head);
+      if (std::find(list.begin(), list.end(), layers) == list.end())
+        list.push_back(std::move(layers));
+    }
+  return list;
+}
+
 /// Schedules with their chunks and layers.
 std::vector<PlanPoint> PlanSpace::cutsOf(const PlanPoint &mesh) const {
   using enum PlanScheduleKind;
@@ -137,15 +156,11 @@ std::vector<PlanPoint> PlanSpace::cutsOf(const PlanPoint &mesh) const {
     PlanPoint point = mesh;
     point.schedule = kind;
     point.chunks = chunks;
-    if (!problem.allows(PlanKey::Schedule, scheduleWord(kind)) ||
-        !problem.allows(PlanKey::Chunks, chunks))
+    if (!allows(point, PlanKey::Schedule) || !allows(point, PlanKey::Chunks))
       return;
-    std::set<std::vector<std::int64_t>> seen;
-    for (double head :
-         {0.0, headInLayers(problem.model, problem.train.sequenceLength)}) {
-      point.layers = cutLayers(layers, point, head);
-      if (seen.insert(point.layers).second)
-        list.push_back(point);
+    for (const std::vector<std::int64_t> &cut : layersOf(point)) {
+      point.layers = cut;
+      list.push_back(point);
     }
   };
   if (mesh.pp == 1) {
@@ -189,9 +204,8 @@ void PlanSpace::addTensor(const PlanPoint &cut,
       point.context = context;
       point.sequenceParallel = sequence;
       if ((sequence && cut.tp == 1) ||
-          !problem.allows(PlanKey::SequenceParallel,
-                          choiceOf(point, PlanKey::SequenceParallel)) ||
-          !problem.allows(PlanKey::Context, choiceOf(point, PlanKey::Context)))
+          !allows(point, PlanKey::SequenceParallel) ||
+          !allows(point, PlanKey::Context))
         continue;
       to.push_back(std::move(point));
     }
@@ -208,37 +222,53 @@ std::vector<PlanPoint> PlanSpace::schedules(const PlanPoint &mesh) const {
 // Storages
 //===----------------------------------------------------------------------===//
 
-std::vector<PlanPoint> PlanSpace::zerosOf(const PlanPoint &schedule) const {
+void PlanStorage::set(PlanPoint &point) const {
+  point.zeroStage = zeroStage;
+  point.shardGroup = shardGroup;
+  point.prefetch = prefetch;
+  point.reduce = reduce;
+  point.gather = gather;
+  point.offloadsOptimizer = offloadsOptimizer;
+}
+
+/// More than one layer of some stage, so that one can be gathered ahead.
+static bool areDeep(const PlanPoint &schedule) {
+  return *std::max_element(schedule.layers.begin(), schedule.layers.end()) > 1;
+}
+
+std::vector<PlanStorage>
+PlanSpace::makeStorages(const PlanPoint &schedule) const {
   const std::int64_t ranks = schedule.dp * schedule.cp;
-  std::vector<PlanPoint> list;
-  auto add = [&](std::int64_t stage, std::int64_t group, PlanReduce reduce,
-                 PlanGather gather) {
-    PlanPoint point = schedule;
-    point.zeroStage = stage;
-    point.shardGroup = group;
-    point.reduce = reduce;
-    point.gather = gather;
+  std::vector<PlanStorage> list;
+  auto add = [&](PlanStorage storage) {
     // One block ahead, where blocks are gathered one by one.
-    const bool isAhead =
-        stage == 3 && gather == PlanGather::EveryPass &&
-        *std::max_element(point.layers.begin(), point.layers.end()) > 1;
-    point.prefetch = isAhead ? 1 : 0;
+    const bool isAhead = storage.zeroStage == 3 &&
+                         storage.gather == PlanGather::EveryPass &&
+                         areDeep(schedule);
+    storage.prefetch = isAhead ? 1 : 0;
     for (const PlanDemand &demand : problem.demands)
       if (demand.key == PlanKey::Prefetch && !demand.isForbidden && isAhead)
-        point.prefetch = std::stoll(demand.values.front());
-    for (PlanKey key : {PlanKey::Zero, PlanKey::ShardGroup, PlanKey::Reduce,
-                        PlanKey::Gather, PlanKey::Prefetch})
-      if (!problem.allows(key, choiceOf(point, key)))
-        return;
-    list.push_back(std::move(point));
+        storage.prefetch = std::stoll(demand.values.front());
+    for (bool offloads : {false, true}) {
+      storage.offloadsOptimizer = offloads;
+      const PlanPoint point = storage.on(schedule);
+      if ((!offloads || problem.cluster.hostLinkBytesPerSecond) &&
+          std::ranges::all_of(std::array{PlanKey::Zero, PlanKey::ShardGroup,
+                                         PlanKey::Reduce, PlanKey::Gather,
+                                         PlanKey::Prefetch, PlanKey::Offload},
+                              [&](PlanKey key) { return allows(point, key); }))
+        list.push_back(storage);
+    }
   };
-  add(0, ranks, PlanReduce::Last, PlanGather::OncePerStep);
+  add({.zeroStage = 0, .shardGroup = ranks});
   const bool isOne = schedule.microBatches == 1;
   for (std::int64_t group : divisorsOf(ranks)) {
     if (group == 1)
       continue;
-    add(1, group, PlanReduce::Last, PlanGather::OncePerStep);
-    add(2, group, PlanReduce::EveryMicroBatch, PlanGather::OncePerStep);
+    add({.zeroStage = 1, .shardGroup = group});
+    add({.zeroStage = 2,
+         .shardGroup = group,
+         .reduce = PlanReduce::EveryMicroBatch});
     for (PlanReduce reduce : {PlanReduce::EveryMicroBatch, PlanReduce::Last}) {
       if (isOne && reduce == PlanReduce::Last)
         continue;
@@ -246,24 +276,23 @@ std::vector<PlanPoint> PlanSpace::zerosOf(const PlanPoint &schedule) const {
            {PlanGather::OncePerStep, PlanGather::EveryMicroBatch,
             PlanGather::EveryPass})
         if (!isOne || gather != PlanGather::OncePerStep)
-          add(3, group, reduce, gather);
+          add({.zeroStage = 3,
+               .shardGroup = group,
+               .reduce = reduce,
+               .gather = gather});
     }
   }
   return list;
 }
 
-std::vector<PlanPoint> PlanSpace::storages(const PlanPoint &schedule) const {
-  std::vector<PlanPoint> list;
-  for (const PlanPoint &zero : zerosOf(schedule))
-    for (bool offloads : {false, true}) {
-      PlanPoint point = zero;
-      point.offloadsOptimizer = offloads;
-      if ((offloads && !problem.cluster.hostLinkBytesPerSecond) ||
-          !problem.allows(PlanKey::Offload, choiceOf(point, PlanKey::Offload)))
-        continue;
-      list.push_back(std::move(point));
-    }
-  return list;
+const std::vector<PlanStorage> &
+PlanSpace::storages(const PlanPoint &schedule) const {
+  const auto [entry, isNew] =
+      zeros.try_emplace({schedule.dp * schedule.cp, schedule.microBatches == 1,
+                         areDeep(schedule)});
+  if (isNew)
+    entry->second = makeStorages(schedule);
+  return entry->second;
 }
 
 std::vector<PointRecompute> PlanSpace::recomputes() const {
@@ -287,7 +316,7 @@ static std::vector<PlanAxis> presentOf(const PlanPoint &mesh,
 }
 
 std::vector<std::array<PlanAxis, 4>>
-PlanSpace::orders(const PlanPoint &mesh) const {
+PlanSpace::makeOrders(const PlanPoint &mesh) const {
   using enum PlanAxis;
   static constexpr std::array<PlanAxis, 4> searched[] = {
       {Pp, Dp, Cp, Tp}, {Dp, Pp, Cp, Tp}, {Pp, Cp, Dp, Tp}, {Pp, Dp, Tp, Cp}};
@@ -314,5 +343,15 @@ PlanSpace::orders(const PlanPoint &mesh) const {
   for (const auto &order : all)
     if (isAllowed(order) && seen.insert(presentOf(mesh, order)).second)
       list.push_back(order);
+  return list;
+}
+
+const std::vector<std::array<PlanAxis, 4>> &
+PlanSpace::orders(const PlanPoint &mesh) const {
+  const std::size_t present = (mesh.pp > 1) | (mesh.dp > 1) << 1 |
+                              (mesh.cp > 1) << 2 | (mesh.tp > 1) << 3;
+  std::vector<std::array<PlanAxis, 4>> &list = ordersOf[present];
+  if (list.empty())
+    list = makeOrders(mesh);
   return list;
 }

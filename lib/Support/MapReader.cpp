@@ -163,6 +163,14 @@ static std::optional<std::int64_t> integerIn(const DocumentValue &value,
   return value.integer;
 }
 
+/// An upper limit that is as good as none is told where it is what is missed.
+static std::string expectedOf(const DocumentValue &found, IntegerRange range) {
+  return found.kind == DocumentValue::Kind::Number &&
+                 found.number > static_cast<double>(range.max)
+             ? fmt::format("an integer from {} to {}", range.min, range.max)
+             : range.describe();
+}
+
 static std::optional<double> numberIn(const DocumentValue &value,
                                       NumberRange range) {
   double x = value.number;
@@ -178,7 +186,7 @@ std::int64_t MapReader::integer(std::string_view key, IntegerRange range,
   const DocumentValue *found = lookUp(key, !byDefault, range.describe());
   std::optional<std::int64_t> read;
   if (found && !(read = integerIn(*found, range)))
-    mismatch(*found, key, range.describe());
+    mismatch(*found, key, expectedOf(*found, range));
   return read.value_or(byDefault.value_or(0));
 }
 
@@ -271,7 +279,7 @@ MapReader::integers(std::string_view key, IntegerRange range,
   for (const DocumentValue &item : *found) {
     std::optional<std::int64_t> integer = integerIn(item, range);
     if (!integer)
-      mismatch(item, key, range.describe());
+      mismatch(item, key, expectedOf(item, range));
     read.push_back(integer.value_or(0));
   }
   return read;

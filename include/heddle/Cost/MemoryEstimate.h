@@ -20,6 +20,12 @@
 
 namespace heddle {
 
+namespace detail {
+class PlaceEstimate;
+struct PointShape;
+struct SegmentStates;
+} // namespace detail
+
 /// Bytes of one rank at one place over pp at the peak of a step, by reason.
 struct PlaceMemory {
   // From step to step: the model's states.
@@ -107,29 +113,43 @@ public:
   Result<LayerSaved> layerSaved(const PlanPoint &point, bool hasExperts) const;
 
 private:
-  friend class RecomputeFloor;
+  friend class FitTable;
   class Tables;
   std::unique_ptr<Tables> tables;
 };
 
-/// How few layers the plans of one schedule can compute again: quicker than
-/// `recomputeToFit`, and never more, since buffers are not counted.
-class RecomputeFloor {
+/// What fits of the plans that share one schedule: answers `recomputeToFit`
+/// gives, quickly for many storages.
+class FitTable {
 public:
-  /// \p schedule: a point; its storage does not matter.
-  RecomputeFloor(const MemoryEstimator &memory, const PlanPoint &schedule,
-                 PointRecompute kind);
-  ~RecomputeFloor();
-  RecomputeFloor(RecomputeFloor &&) noexcept;
+  /// \p schedule: a point; its storage does not matter. \p memory must outlive
+  /// the table.
+  FitTable(const MemoryEstimator &memory, const PlanPoint &schedule);
+  ~FitTable();
 
-  /// Of each place; none where a place does not fit with all of its layers.
-  /// \p storage: the schedule's, with ZeRO and offload.
-  std::optional<std::vector<std::int64_t>>
-  layersOf(const PlanPoint &storage, std::int64_t capacity) const;
+  /// The storage (ZeRO and offload) that is asked for from here on.
+  void take(const PlanPoint &storage);
+  /// The same, without whole parameters and gradients that are there for a
+  /// time.
+  void takeOnlyStates(const PlanPoint &storage);
+  /// The fewest layers of each place that have to be computed again in that
+  /// kind; false where a place does not fit with all of its layers.
+  bool fewest(PointRecompute kind, std::int64_t capacity,
+              std::vector<std::int64_t> &layers);
+  /// Whether it fits with all layers, which it gives.
+  bool fitsWithAll(PointRecompute kind, std::int64_t capacity,
+                   std::vector<std::int64_t> &layers);
 
 private:
   struct Place;
-  const MemoryEstimator &memory;
+  detail::PlaceEstimate estimateOf(const Place &place) const;
+  std::int64_t bytesOf(std::size_t index, PointRecompute kind,
+                       std::int64_t count);
+
+  MemoryEstimator::Tables &tables;
+  const detail::PointShape &shape;
+  PlanPoint point; ///< the storage that was taken
+  const detail::SegmentStates *segments = nullptr;
   std::vector<Place> places;
 };
 

@@ -16,6 +16,7 @@
 
 #include <array>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -149,24 +150,84 @@ public:
   /// schedule. Infinite where the device does not have the format.
   Result<StepTime> simulate(const PlanPoint &point) const;
 
+  /// Of that, the seconds: the same number in half the time.
+  Result<double> seconds(const PlanPoint &point) const;
+
   /// Never more than `simulate`: the slots of the busiest place with all that
   /// runs beside them, what the first micro-batch needs to reach it and the
   /// last to leave it, and what comes behind. Only the schedule's bubbles are
   /// not in.
   double boundOfSlots(const PlanPoint &point) const;
-  /// Never more than that, in closed form: the busiest place's own work, or all
-  /// that it sends along dp.
+  /// Never more than that, in closed form (ScheduleBound::of).
   double bound(const PlanPoint &point) const;
-  /// The same for every order of axes, ZeRO, offload, and for as many layers
-  /// that are computed again or more.
+  /// The same for every ZeRO and offload, and for as many layers that are
+  /// computed again or more (ScheduleBound::ofAnyStorage).
   double boundOfSchedule(const PlanPoint &point) const;
   /// The same also for every recompute, schedule, number of chunks, cut,
   /// sequence parallelism and context parallelism's kind.
   double boundOfMesh(const PlanPoint &point) const;
 
 private:
+  friend class ScheduleBound;
   explicit StepTimes(std::unique_ptr<State> state);
   std::unique_ptr<State> state;
+};
+
+/// Bounds below the times of plans that share schedule, chunks and layers of
+/// stages: a few sums over places for each plan, and nothing allocated.
+class ScheduleBound {
+public:
+  /// \p times must outlive it.
+  ScheduleBound(const StepTimes &times, const PlanPoint &schedule);
+  ~ScheduleBound();
+
+  /// Never more than `simulate`, but for rounding: the longest place with all
+  /// that stands in line with its computation, or all that it sends along dp;
+  /// what the first micro-batch needs to reach it and the last to leave it; and
+  /// what comes behind.
+  double of(const PlanPoint &plan);
+  /// The same for every ZeRO and offload, and for as many layers that are
+  /// computed again or more. The order of axes is the plan's.
+  double ofAnyStorage(const PlanPoint &plan) const;
+
+  /// The order and storage of \p plan, in a format that the device has:
+  /// `again` is `of` it with so many layers of each place computed again in
+  /// that way; of no place where there are none.
+  void take(const PlanPoint &plan);
+  double again(PointRecompute kind, std::span<const std::int64_t> layers) const;
+
+  /// Layers without and with experts, and ends.
+  struct Layers {
+    double plain = 0, sparse = 0;
+    bool hasEmbedding = false, hasHead = false;
+
+    void add(const Layers &other) {
+      plain += other.plain;
+      sparse += other.sparse;
+      hasEmbedding |= other.hasEmbedding;
+      hasHead |= other.hasHead;
+    }
+  };
+
+private:
+  struct Place {
+    Layers all;
+    Layers first;  ///< of chunk 0
+    Layers lowest; ///< of the first of its stages
+    Layers before; ///< of all stages before that
+    std::int64_t lowestStage = 0;
+    double hops = 0; ///< from rank to rank on the way there
+  };
+  struct Taken;
+  double ofPlace(const Place &place, PointRecompute kind,
+                 std::int64_t again) const;
+
+  const StepTimes &times;
+  const bool splits; ///< W slots run apart
+  const bool joins;  ///< pairs of slots hide exchanges of experts
+  const double microBatches;
+  std::vector<Place> places;
+  std::unique_ptr<Taken> taken;
 };
 
 } // namespace heddle

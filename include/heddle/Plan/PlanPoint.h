@@ -9,6 +9,7 @@
 
 #include <array>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -74,6 +75,9 @@ struct PlanPoint {
   /// Of these, in each chunk, the layers that are computed again, its first
   /// ones: so many that chunks keep as equal numbers as can be.
   std::vector<std::int64_t> recomputedOf(std::int64_t rank) const;
+  /// The same of \p count layers, into \p again, a number for each chunk.
+  void spreadRecomputed(std::int64_t rank, std::int64_t count,
+                        std::span<std::int64_t> again) const;
   /// Bytes of an element of what is computed with.
   std::int64_t computeBytes() const { return recipe == "fp32" ? 4 : 2; }
   bool hasMaster() const { return recipe != "fp32"; }

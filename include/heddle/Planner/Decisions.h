@@ -19,12 +19,12 @@ struct PlanDecision {
 };
 
 /// For each choice that could have been another: the search again without it,
-/// of at most \p mostPlans plans. A choice of one value is not told.
-std::vector<PlanDecision> decisionsOf(const PlanProblem &problem,
-                                      const CostedPlan &best,
-                                      const StepTimes &times,
-                                      const MemoryEstimator &memory,
-                                      std::int64_t mostPlans);
+/// of at most \p mostPlans plans. A choice of one value is not told. \p known:
+/// what the first search costed.
+std::vector<PlanDecision>
+decisionsOf(const PlanProblem &problem, const CostedPlan &best,
+            const StepTimes &times, const MemoryEstimator &memory,
+            std::int64_t mostPlans, std::span<const CostedPlan> known = {});
 
 } // namespace heddle
 

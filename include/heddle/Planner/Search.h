@@ -9,6 +9,7 @@
 
 #include <functional>
 #include <limits>
+#include <span>
 #include <vector>
 
 namespace heddle {
@@ -26,11 +27,14 @@ struct CostedPlan {
 
 struct SearchOptions {
   int top = 5; ///< different plans
-  /// Plans that fit and are bounded one by one before the search stops and says
-  /// how far the best of them can be from the best there is.
+  /// Plans that fit and are bounded one by one before the search takes up no
+  /// more, and says how far the best of them can be from the best there is.
   std::int64_t mostPlans = std::numeric_limits<std::int64_t>::max();
   /// Plans slower than the fastest by more than this are not on the front.
   double frontWithin = 1.25;
+  /// Of another search of the same cluster, model and settings: those that the
+  /// demands take are among what is found, so that less is left to search.
+  std::span<const CostedPlan> known = {};
   /// Called now and then with how far bounds have come to the best plan, 0
   /// to 1.
   std::function<void(double)> progress = nullptr;
@@ -50,6 +54,8 @@ struct PlanAnswer {
   /// an axis, micro-batch, schedule, chunks or ZeRO's stage; of those that do
   /// not, the fastest stands here.
   std::vector<CostedPlan> best;
+  /// The same without end: the fastest of each kind that was costed.
+  std::vector<CostedPlan> costed;
   /// Of the plans that were costed those that no other beats in step time,
   /// head-room and step time with a slower link at once.
   std::vector<CostedPlan> front;

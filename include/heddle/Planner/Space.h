@@ -10,7 +10,25 @@
 
 #include "heddle/Planner/Problem.h"
 
+#include <array>
+#include <map>
+
 namespace heddle {
+
+/// Where the states of a plan are.
+struct PlanStorage {
+  std::int64_t zeroStage = 0, shardGroup = 1, prefetch = 0;
+  PlanReduce reduce = PlanReduce::Last;
+  PlanGather gather = PlanGather::OncePerStep;
+  bool offloadsOptimizer = false;
+
+  void set(PlanPoint &point) const;
+  PlanPoint on(PlanPoint schedule) const {
+    set(schedule);
+    return schedule;
+  }
+  bool operator==(const PlanStorage &) const = default;
+};
 
 /// What is searched where no demand says otherwise:
 ///
@@ -32,27 +50,46 @@ namespace heddle {
 class PlanSpace {
 public:
   /// \p problem must outlive it.
-  explicit PlanSpace(const PlanProblem &problem) : problem(problem) {}
+  explicit PlanSpace(const PlanProblem &problem);
 
   /// Precision, pp, dp, cp, tp, ep, micro-batch and micro-batches.
   std::vector<PlanPoint> meshes() const;
   /// With schedule, chunks, layers, sequence parallelism and context.
   std::vector<PlanPoint> schedules(const PlanPoint &mesh) const;
-  /// With ZeRO, shard group, reduce, gather, prefetch and offload.
-  std::vector<PlanPoint> storages(const PlanPoint &schedule) const;
+  /// Where a schedule's states can be. With offload right behind the same
+  /// without.
+  const std::vector<PlanStorage> &storages(const PlanPoint &schedule) const;
   /// Kinds of recompute, the cheapest first.
   std::vector<PointRecompute> recomputes() const;
   /// Orders that differ: axes of size 1 stand where they stand by default.
-  std::vector<std::array<PlanAxis, 4>> orders(const PlanPoint &mesh) const;
+  const std::vector<std::array<PlanAxis, 4>> &
+  orders(const PlanPoint &mesh) const;
 
 private:
   std::vector<PlanPoint> meshesOf(std::int64_t ranks) const;
   void addMicroBatches(const PlanPoint &mesh, std::vector<PlanPoint> &to) const;
   void addTensor(const PlanPoint &cut, std::vector<PlanPoint> &to) const;
   std::vector<PlanPoint> cutsOf(const PlanPoint &mesh) const;
-  std::vector<PlanPoint> zerosOf(const PlanPoint &schedule) const;
+  const std::vector<std::vector<std::int64_t>> &
+  layersOf(const PlanPoint &cut) const;
+  std::vector<PlanStorage> makeStorages(const PlanPoint &schedule) const;
+  std::vector<std::array<PlanAxis, 4>> makeOrders(const PlanPoint &mesh) const;
+  /// Whether demands take the point's choice.
+  bool allows(const PlanPoint &point, PlanKey key) const {
+    return !isAsked[static_cast<std::size_t>(key)] ||
+           problem.allows(key, choiceOf(point, key));
+  }
+  bool allows(PlanKey key, std::int64_t value) const {
+    return !isAsked[static_cast<std::size_t>(key)] ||
+           problem.allows(key, value);
+  }
 
   const PlanProblem &problem;
+  std::array<bool, planKeys> isAsked = {}; ///< there is a demand
+  /// Lists that many points share, by what they depend on.
+  mutable std::map<std::int64_t, std::vector<std::vector<std::int64_t>>> cuts;
+  mutable std::map<std::array<std::int64_t, 3>, std::vector<PlanStorage>> zeros;
+  mutable std::array<std::vector<std::array<PlanAxis, 4>>, 16> ordersOf;
 };
 
 /// Layers of each stage, in the order of the chain: as even as can be where the

@@ -435,7 +435,7 @@ public:
     return point;
   }
 
-  /// Another choice of what boundOfSchedule leaves open.
+  /// Another choice of what boundOfSchedule leaves open, and another order.
   void states(PlanPoint &point) {
     point.zeroStage = of(4);
     point.shardGroup = point.zeroStage ? point.dp * point.cp : 1;
@@ -492,6 +492,7 @@ TEST(StepBound, IsNeverAboveTheSimulation) {
         closestOfSlots =
             std::max(closestOfSlots, times.boundOfSlots(point) / seconds);
         draw.states(point);
+        point.order = nothingAgain.order;
       }
     }
   }

@@ -75,7 +75,8 @@ static std::set<std::string> textsOf(const PlanSpace &space,
   std::set<std::string> texts;
   for (const PlanPoint &mesh : space.meshes())
     for (const PlanPoint &schedule : space.schedules(mesh))
-      for (const PlanPoint &storage : space.storages(schedule)) {
+      for (const PlanStorage &each : space.storages(schedule)) {
+        const PlanPoint storage = each.on(schedule);
         ++number;
         std::string text;
         for (int key = 0; key < planKeys; ++key)
@@ -114,8 +115,9 @@ TEST(Space, KeepsDemands) {
   int plans = 0;
   for (const PlanPoint &mesh : space.meshes())
     for (const PlanPoint &schedule : space.schedules(mesh))
-      for (const PlanPoint &storage : space.storages(schedule)) {
-        EXPECT_TRUE(problem.allows(storage)) << storage.text();
+      for (const PlanStorage &storage : space.storages(schedule)) {
+        EXPECT_TRUE(problem.allows(storage.on(schedule)))
+            << storage.on(schedule).text();
         ++plans;
       }
   EXPECT_GT(plans, 0);
@@ -127,6 +129,61 @@ TEST(Space, KeepsDemands) {
   problem.cluster.nodes = 3;
   problem.train.globalBatch = 8;
   EXPECT_FALSE(PlanSpace(problem).meshes().empty());
+}
+
+// A point is told as a plan.json; nothing of it is lost on the way there and
+// back, nor in the text.
+TEST(Space, PointsAndPlansAreTheSame) {
+  std::mt19937 random(11);
+  std::int64_t points = 0;
+  for (int i = 0; i < 12; ++i) {
+    PlanProblem problem = randomProblem(random);
+    if (i % 3 == 0) {
+      problem.model = publicModel("qwen2-moe-a2.7b");
+      problem.cluster.device.memoryBytes = std::int64_t{60} << 30;
+    }
+    for (const char *text :
+         {"schedule=none,gpipe,one_f_one_b,interleaved_1f1b,zb_h1,zb_h2,zb_v,"
+          "v_half,v_min,dualpipe_v",
+          "chunks=1,2,3", "context!=ulysses"})
+      if (i % 2)
+        demand(problem, text);
+    const Planned planned(problem);
+    const PlanSpace space(problem);
+    auto check = [&](const PlanPoint &point) {
+      const Plan plan = planOf(point, problem.model);
+      Result<PlanPoint> again = pointOf(plan, problem.model);
+      ASSERT_TRUE(again) << point.text() << ": " << again.message();
+      ASSERT_EQ(*again, point) << point.text();
+      ++points;
+      if (points % 50)
+        return;
+      Result<Plan> read =
+          readPlan(parseJson(writePlan(plan), "plan.json"), &problem.model);
+      ASSERT_TRUE(read) << point.text() << ": " << read.message();
+      ASSERT_EQ(*read, plan);
+    };
+    for (const PlanPoint &mesh : space.meshes())
+      for (const PlanPoint &schedule : space.schedules(mesh)) {
+        if (random() % 50)
+          continue;
+        for (const PlanStorage &storage : space.storages(schedule)) {
+          const PlanPoint point = storage.on(schedule);
+          for (PointRecompute kind : space.recomputes()) {
+            PlanPoint fitted = point;
+            fitted.recompute = kind;
+            if (!planned.memory.recomputeToFit(
+                    fitted, problem.cluster.planBytesPerDevice()))
+              continue;
+            for (const auto &order : space.orders(fitted)) {
+              fitted.order = order;
+              check(fitted);
+            }
+          }
+        }
+      }
+  }
+  EXPECT_GT(points, 1000);
 }
 
 // 7 devices: no legal plan has 7 of 8 sequences; 4 of them are used.

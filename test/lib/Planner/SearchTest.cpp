@@ -1,8 +1,11 @@
 #include "PlannerProblems.h"
 
+#include "heddle/Planner/Sample.h"
 #include "heddle/Planner/Verify.h"
 
 #include <gmock/gmock.h>
+
+#include <set>
 
 using namespace heddle;
 using namespace heddle::test;
@@ -32,6 +35,48 @@ TEST(Search, EqualsBruteForce) {
         ADD_FAILURE() << done.message();
   }
   EXPECT_GE(fitting, 20);
+}
+
+// One by one by the estimate, and quickly by a table of a schedule.
+TEST(Fits, AreThoseOfTheEstimate) {
+  std::mt19937 random(5);
+  int fitting = 0, recomputing = 0;
+  for (int i = 0; i < 12; ++i) {
+    PlanProblem problem = randomProblem(random);
+    if (i % 3 == 0) {
+      problem.model = publicModel("qwen2-moe-a2.7b");
+      problem.cluster.device.memoryBytes = (random() % 60 + 20) << 30;
+    }
+    const Planned planned(problem);
+    const PlanSpace space(problem);
+    const std::int64_t capacity = problem.cluster.planBytesPerDevice();
+    for (const PlanPoint &mesh : space.meshes())
+      for (const PlanPoint &schedule : space.schedules(mesh)) {
+        if (random() % 20)
+          continue;
+        FitTable table(planned.memory, schedule);
+        for (const PlanStorage &storage : space.storages(schedule))
+          for (PointRecompute kind : space.recomputes()) {
+            PlanPoint point = storage.on(schedule);
+            table.take(point);
+            std::vector<std::int64_t> layers;
+            const bool fits = table.fewest(kind, capacity, layers);
+            point.recompute = kind;
+            ASSERT_EQ(planned.memory.recomputeToFit(point, capacity), fits)
+                << point.text();
+            if (!fits)
+              continue;
+            ++fitting;
+            if (point.recomputed.empty())
+              point.recomputed.assign(layers.size(), 0);
+            else
+              ++recomputing;
+            ASSERT_EQ(point.recomputed, layers) << point.text();
+          }
+      }
+  }
+  EXPECT_GT(fitting, 1000);
+  EXPECT_GT(recomputing, 100);
 }
 
 // No bound is above what it bounds.
@@ -83,6 +128,60 @@ TEST(Search, MoreOfAnythingIsNeverSlower) {
         << second.best.front().point.text();
   }
   EXPECT_GE(compared, problems / 2);
+}
+
+// 1,000 plans that the search did not choose, costed in full: none is faster
+// than what it told, and all that fit are plans.
+TEST(Search, NoDrawnPlanIsFasterThanTheAnswer) {
+  const std::tuple<const char *, std::int64_t, const char *> problems[] = {
+      {"llama-3-8b", 128, "8xh100"},
+      {"llama-3-70b", 512, "512xh100"},
+      {"qwen2-moe-a2.7b", 128, "8xh100"},
+      {"gpt2-xl", 64, "8xh100"}};
+  std::mt19937_64 random(6);
+  int drawn = 0;
+  for (const auto &[model, batch, cluster] : problems) {
+    PlanProblem problem;
+    problem.model = publicModel(model);
+    problem.train = adamW(std::string(model) == "gpt2-xl" ? 1024 : 4096, batch);
+    problem.cluster = exampleCluster(cluster);
+    const Planned planned(problem);
+    const PlanAnswer answer = planned.find({.top = 1});
+    ASSERT_TRUE(answer.isExact()) << model;
+    const PlanSampler sampler(problem, planned.memory);
+    for (int i = 0; i < 250; ++i) {
+      const std::optional<PlanPoint> point = sampler.draw(random);
+      ASSERT_TRUE(point) << model;
+      ++drawn;
+      CostedPlan plan;
+      plan.point = *point;
+      plan.peakBytes = must(planned.memory.peak(*point)).first;
+      plan.seconds = must(planned.times.simulate(*point)).seconds;
+      EXPECT_EQ(must(planned.times.seconds(*point)), plan.seconds);
+      EXPECT_GE(plan.seconds, answer.best.front().seconds) << point->text();
+      if (i % 25 == 0)
+        if (Result<void> done = verifyPlan(problem, plan, planned.memory);
+            !done)
+          ADD_FAILURE() << point->text() << ": " << done.message();
+    }
+  }
+  EXPECT_EQ(drawn, 1000);
+}
+
+TEST(Search, CountsEachPlanOnce) {
+  std::mt19937 random(8);
+  const Planned planned(randomProblem(random));
+  std::set<std::string> texts;
+  std::int64_t number = 0;
+  visitPlans(planned.problem, planned.memory, [&](const PlanPoint &point) {
+    ++number;
+    std::string text;
+    for (int key = 0; key < planKeys; ++key)
+      text += choiceOf(point, static_cast<PlanKey>(key)) + " ";
+    texts.insert(text);
+  });
+  EXPECT_GT(number, 1000);
+  EXPECT_EQ(std::ssize(texts), number);
 }
 
 TEST(Search, IsDeterministic) {

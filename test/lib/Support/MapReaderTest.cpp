@@ -70,6 +70,22 @@ TEST(MapReader, SaysFoundExpectedAndWhere) {
             "t.yaml:3: key 'key': found 99999999999999999999" + expected);
 }
 
+// A limit that nobody meets is told to who missed it, and to nobody else.
+TEST(MapReader, TellsALimitThatWasMissed) {
+  auto integer = [](const std::string &value) {
+    Reading r("key: " + value);
+    r.reader.integer("key", IntegerRange::nonNegative());
+    return r.message();
+  };
+  const std::string key = "t.yaml:1: key 'key': found ";
+  EXPECT_EQ(integer("-1"), key + "-1, expected an integer of at least 0");
+  for (const char *large :
+       {"1000000000000000000", "1e18", "99999999999999999999"})
+    EXPECT_EQ(integer(large),
+              key + large + ", expected an integer from 0 to 9007199254740992");
+  EXPECT_EQ(integer("9007199254740992"), "");
+}
+
 TEST(MapReader, RefusesNumbersOutOfRange) {
   auto number = [](const std::string &value, NumberRange range) {
     Reading r("key: " + value);

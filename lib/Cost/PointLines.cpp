@@ -1,0 +1,135 @@
+#include "PointLines.h"
+
+#include "StepState.h"
+
+using namespace heddle;
+using namespace heddle::detail;
+
+static std::int64_t orderBits(const PlanPoint &point) {
+  std::int64_t bits = 0;
+  for (PlanAxis axis : point.order)
+    bits = bits << 2 | static_cast<std::int64_t>(axis);
+  return bits;
+}
+
+static std::int64_t formatsOf(const PlanPoint &point) {
+  return formatBits(point.recipe) << 6 | formatBits(point.gradients) << 3 |
+         formatBits(point.reduceFormat);
+}
+
+PointKey heddle::detail::lineKey(const PlanPoint &point) {
+  return {point.pp,
+          point.dp,
+          point.cp,
+          point.tp,
+          point.ep,
+          point.microBatch,
+          formatsOf(point) << 16 | orderBits(point),
+          static_cast<std::int64_t>(point.context) << 1 |
+              point.sequenceParallel};
+}
+
+PointKey heddle::detail::stateKey(const PlanPoint &point) {
+  // Bucketed below stage 3; no group without shards.
+  const std::int64_t kind = point.zeroStage == 0 ? 0 : 1 + point.zeroStage / 3;
+  return {point.pp,
+          point.dp,
+          point.cp,
+          point.tp,
+          point.ep,
+          point.bucketBytes,
+          formatsOf(point) << 16 | orderBits(point),
+          kind << 40 | (kind ? point.shardGroup : 0)};
+}
+
+/// As tasks on streams, of a layer alone: what overlaps within it does here
+/// too. Behind other layers it never takes less.
+static LineTimes linesOf(const SlotParts &parts, const ChunkContent &content) {
+  SlotBuilder builder(parts);
+  auto seconds = [&](SlotKind kind) {
+    return runStreams(builder.build(kind, content)).seconds;
+  };
+  LineTimes times;
+  times.forward = seconds(SlotKind::Forward);
+  times.backward = seconds(SlotKind::Backward);
+  times.inputGrad = seconds(SlotKind::InputGrad);
+  times.weightGrad = seconds(SlotKind::WeightGrad);
+  return times;
+}
+
+/// Nothing slows what runs beside it: when it does so depends on what else
+/// runs.
+static SlotParts unslowedParts(const StepTimes::State &state,
+                               const PlanPoint &point, bool joins) {
+  SlotParts parts = partsOf(state, point, timerOf(state, point));
+  if (joins)
+    parts = withoutExchange(std::move(parts));
+  for (LayerTimes *layer : {&parts.plain, &parts.sparse})
+    for (Call *call : {&layer->gather, &layer->reduce, &layer->contextForward,
+                       &layer->contextBackward, &layer->exchange})
+      call->slows = 1;
+  return parts;
+}
+
+PointLines heddle::detail::pointLines(const StepTimes::State &state,
+                                      const PlanPoint &given, bool joins) {
+  PlanPoint point = given;
+  point.zeroStage = 0;
+  point.shardGroup = 1;
+  point.reduce = PlanReduce::Last;
+  point.gather = PlanGather::OncePerStep;
+  point.recompute = PointRecompute::None;
+  const SlotParts parts = unslowedParts(state, point, joins);
+  const bool hasPlain = state.sparseLayers() < state.model.layers,
+             hasSparse = state.sparseLayers() > 0;
+  PointLines lines;
+  if (hasPlain)
+    lines.plain = linesOf(parts, {.plain = 1});
+  if (hasSparse)
+    lines.sparse = linesOf(parts, {.sparse = 1});
+  lines.embedding = linesOf(parts, {.hasEmbedding = true});
+  lines.head = linesOf(parts, {.hasHead = true});
+  for (PointRecompute kind :
+       {PointRecompute::Selective, PointRecompute::Full}) {
+    point.recompute = kind;
+    const SlotParts again = unslowedParts(state, point, joins);
+    const auto at = static_cast<std::size_t>(kind);
+    if (hasPlain)
+      lines.plain.again[at] =
+          linesOf(again, {.plain = 1, .again = 1}).inputGrad -
+          linesOf(again, {.plain = 1}).inputGrad;
+    if (hasSparse)
+      lines.sparse.again[at] =
+          linesOf(again, {.sparse = 1, .again = 1}).inputGrad -
+          linesOf(again, {.sparse = 1}).inputGrad;
+  }
+  const LayerTimer timer = timerOf(state, point);
+  lines.transfer = timer.transferSeconds();
+  lines.norm = timer.norm().seconds;
+  return lines;
+}
+
+StateLines heddle::detail::stateLines(const StepTimes::State &state,
+                                      const PlanPoint &point) {
+  const LayerTimer timer = timerOf(state, point);
+  StateLines lines;
+  auto ofLayer = [&](bool hasExperts) -> StateLines::Segment {
+    const LayerTimes layer = timer.layer(hasExperts);
+    return {layer.parameters.seconds, layer.gradients.seconds,
+            layer.attention.elements + layer.mlp.elements,
+            layer.mlp.expertElements};
+  };
+  auto ofEnd = [](const EndTimes &end) -> StateLines::Segment {
+    return {end.parameters.seconds, end.gradients.seconds, end.elements, 0};
+  };
+  if (state.sparseLayers() < state.model.layers)
+    lines.plain = ofLayer(false);
+  if (state.sparseLayers() > 0)
+    lines.sparse = ofLayer(true);
+  lines.embedding = ofEnd(timer.embedding());
+  lines.head = ofEnd(timer.head());
+  for (bool offloads : {false, true})
+    lines.optimizer[offloads] =
+        timer.optimizer(offloads, state.hostBytesPerSecond);
+  return lines;
+}

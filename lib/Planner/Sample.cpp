@@ -1,0 +1,69 @@
+#include "heddle/Planner/Sample.h"
+
+#include "Fitter.h"
+
+using namespace heddle;
+using namespace heddle::detail;
+
+void heddle::visitPlans(const PlanProblem &problem,
+                        const MemoryEstimator &memory,
+                        const std::function<void(const PlanPoint &)> &visit) {
+  const PlanSpace space(problem);
+  const Fitter fitter(problem, space, memory);
+  for (const PlanPoint &mesh : space.meshes()) {
+    const std::vector<PlanPoint> schedules = space.schedules(mesh);
+    for (std::size_t i = 0; i < schedules.size(); ++i) {
+      // Cuts of one schedule follow each other.
+      PlanPoint other = schedules[i];
+      if (i > 0)
+        other.layers = schedules[i - 1].layers;
+      if (i > 0 && other == schedules[i - 1])
+        continue;
+      FitTable table(memory, schedules[i]);
+      PlanPoint plan = schedules[i];
+      for (const PlanStorage &storage : space.storages(plan)) {
+        storage.set(plan);
+        table.take(plan);
+        fitter.fit(table, plan, [&](PlanPoint &fitted) {
+          for (const auto &order : space.orders(fitted)) {
+            fitted.order = order;
+            visit(fitted);
+          }
+        });
+      }
+    }
+  }
+}
+
+PlanSampler::PlanSampler(const PlanProblem &problem,
+                         const MemoryEstimator &memory)
+    : problem(problem), memory(memory), space(problem), meshes(space.meshes()) {
+}
+
+std::optional<PlanPoint> PlanSampler::draw(std::mt19937_64 &random) const {
+  auto oneOf = [&](const auto &list) -> const auto & {
+    return list[random() % list.size()];
+  };
+  constexpr int most = 100000;
+  const Fitter fitter(problem, space, memory);
+  for (int i = 0; i < most && !meshes.empty(); ++i) {
+    const std::vector<PlanPoint> schedules = space.schedules(oneOf(meshes));
+    if (schedules.empty())
+      continue;
+    const PlanPoint &schedule = oneOf(schedules);
+    const std::vector<PlanStorage> &storages = space.storages(schedule);
+    if (storages.empty())
+      continue;
+    PlanPoint plan = oneOf(storages).on(schedule);
+    FitTable table(memory, schedule);
+    table.take(plan);
+    std::vector<PlanPoint> ways;
+    fitter.fit(table, plan, [&](PlanPoint &way) { ways.push_back(way); });
+    if (ways.empty() || space.orders(plan).empty())
+      continue;
+    plan = oneOf(ways);
+    plan.order = oneOf(space.orders(plan));
+    return plan;
+  }
+  return std::nullopt;
+}
