@@ -42,6 +42,16 @@ static const std::vector<PlanRule> &rulesOfAllFamilies() {
   return rules;
 }
 
+std::vector<PlanRule> detail::valuesBetweenBlocks(std::int64_t cp,
+                                                  bool sequenceParallel) {
+  PlanSplit between = {{"b", {"dp"}}};
+  if (sequenceParallel)
+    between["s"] = {"cp", "tp"};
+  else if (cp > 1)
+    between["s"] = {"cp"};
+  return {{"block.x", between}, {"block.delta", between}};
+}
+
 std::vector<PlanRule> megatronRules(const ModelConfig &model) {
   std::vector<PlanRule> needed;
   const std::vector<ParameterFamily> families = parameters(model);

@@ -226,12 +226,8 @@ Plan planOf(const PlanPoint &point, const ModelConfig &model) {
   plan.microBatches = point.microBatches;
   plan.stages = stagesOf(point);
   plan.tensor.parameters = megatronRules(model);
-  PlanSplit between = {{"b", {"dp"}}};
-  if (point.sequenceParallel)
-    between["s"] = {"cp", "tp"};
-  else if (point.cp > 1)
-    between["s"] = {"cp"};
-  plan.tensor.values = {{"block.x", between}, {"block.delta", between}};
+  plan.tensor.values =
+      detail::valuesBetweenBlocks(point.cp, point.sequenceParallel);
   plan.context = point.context;
   plan.zero = {point.zeroStage, point.shardGroup, point.prefetch, point.reduce,
                point.gather};

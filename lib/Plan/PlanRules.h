@@ -20,6 +20,11 @@ PlanSplit meshSplit(const PlanSplit &split, const Plan &plan,
 std::string axisFault(const PlanRule &rule, const Plan &plan,
                       const ModelConfig &model);
 
+/// How what flows between blocks is split where no rule says otherwise:
+/// sequences over cp, and over tp where \p sequenceParallel.
+std::vector<PlanRule> valuesBetweenBlocks(std::int64_t cp,
+                                          bool sequenceParallel);
+
 /// The words of \p text between spaces.
 std::vector<std::string> splitWords(std::string_view text);
 

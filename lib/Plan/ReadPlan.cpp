@@ -419,12 +419,9 @@ void PlanReader::readTensor() {
     plan.tensor = form->second(*model, plan);
   if (inner && inner->has("values"))
     plan.tensor.values = readRules(*inner, "values");
-  else if (plan.tensor.values.empty()) {
-    PlanSplit between = {{"b", {"dp"}}};
-    if (plan.axisSize("cp") > 1)
-      between["s"] = {"cp"};
-    plan.tensor.values = {{"block.x", between}, {"block.delta", between}};
-  }
+  else if (plan.tensor.values.empty())
+    plan.tensor.values =
+        detail::valuesBetweenBlocks(plan.axisSize("cp"), false);
   if (inner)
     plan.tensor.saved = readRules(*inner, "saved");
   addShortForms(reader, inner ? &*inner : nullptr);

@@ -2,8 +2,16 @@
 
 #include "Fitter.h"
 
+#include <algorithm>
+
 using namespace heddle;
 using namespace heddle::detail;
+
+/// Of one mesh.
+static bool areOneButForTheCut(const PlanPoint &a, const PlanPoint &b) {
+  return a.schedule == b.schedule && a.chunks == b.chunks &&
+         a.sequenceParallel == b.sequenceParallel && a.context == b.context;
+}
 
 void heddle::visitPlans(const PlanProblem &problem,
                         const MemoryEstimator &memory,
@@ -13,11 +21,10 @@ void heddle::visitPlans(const PlanProblem &problem,
   for (const PlanPoint &mesh : space.meshes()) {
     const std::vector<PlanPoint> schedules = space.schedules(mesh);
     for (std::size_t i = 0; i < schedules.size(); ++i) {
-      // Cuts of one schedule follow each other.
-      PlanPoint other = schedules[i];
-      if (i > 0)
-        other.layers = schedules[i - 1].layers;
-      if (i > 0 && other == schedules[i - 1])
+      const auto end = schedules.begin() + static_cast<std::ptrdiff_t>(i);
+      if (std::any_of(schedules.begin(), end, [&](const PlanPoint &before) {
+            return areOneButForTheCut(before, schedules[i]);
+          }))
         continue;
       FitTable table(memory, schedules[i]);
       PlanPoint plan = schedules[i];

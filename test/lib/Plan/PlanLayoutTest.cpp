@@ -28,6 +28,22 @@ PlanDims layoutOf(const Plan &plan, const ModelConfig &model,
   return {};
 }
 
+// Sequences are cut over cp whatever the short forms say of tp.
+TEST(PlanLayout, SequencesAreCutOverCp) {
+  const ModelConfig model = test::llama10m();
+  Result<Document> text = Document::parse(
+      R"({"mesh": [["pp", 1], ["dp", 2], ["cp", 2], ["tp", 4]],
+          "context": "ring"})",
+      "plan.json", Document::Syntax::Json);
+  ASSERT_TRUE(text) << text.message();
+  Result<Plan> plan = readPlan(*text, &model);
+  ASSERT_TRUE(plan) << plan.message();
+  const std::vector<PlanRule> values = {
+      {"block.x", {{"b", {"dp"}}, {"s", {"cp"}}}},
+      {"block.delta", {{"b", {"dp"}}, {"s", {"cp"}}}}};
+  EXPECT_EQ(plan->tensor.values, values);
+}
+
 TEST(PlanLayout, SplitHeads) {
   struct Row {
     std::int64_t g, r, tp;

@@ -195,16 +195,6 @@ TEST(PlanText, SequenceParallelAndSaveGathered) {
   EXPECT_EQ(off.tensor.values[0].split.count("s"), 0u);
 }
 
-// Sequences are cut over cp whatever the short forms say of tp.
-TEST(PlanText, SequencesAreCutOverCp) {
-  const Plan plan =
-      planOf(mesh(1, 2, 2, 4) + R"(, "context": "ring")", test::llama10m());
-  const std::vector<PlanRule> values = {
-      {"block.x", {{"b", {"dp"}}, {"s", {"cp"}}}},
-      {"block.delta", {{"b", {"dp"}}, {"s", {"cp"}}}}};
-  EXPECT_EQ(plan.tensor.values, values);
-}
-
 TEST(PlanText, RecomputeAndPrecisionShortForms) {
   ModelConfig model = test::llama10m();
   auto recompute = [&](const std::string &text) {
