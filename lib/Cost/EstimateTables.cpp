@@ -84,22 +84,30 @@ static bool isFree(const ModelConfig &model, const std::string &name) {
          (model.qkNorm && (name == "qr" || name == "kr"));
 }
 
-const Result<RankSizes> &EstimateTables::sizesOf(const PlanPoint &point) {
+Result<RankSizes> EstimateTables::sizesOf(const PlanPoint &point) {
   const PlanPoint plan = standInOf(point);
+  const std::int64_t length = train.sequenceLength / point.cp;
+  // Nothing but the length differs between those that need no padding.
+  const bool isWhole = length % plan.tp == 0;
   const std::array<std::int64_t, 4> key = {plan.tp, plan.sequenceParallel,
                                            formatBits(plan.recipe),
-                                           train.sequenceLength / point.cp};
+                                           isWhole ? 0 : length};
   auto found = standIns.find(key);
   if (found == standIns.end()) {
     TrainSettings part = train;
-    part.sequenceLength /= point.cp;
+    part.sequenceLength = length;
     part.globalBatch = 1;
     part.precision = {plan.recipe};
     const ModelConfig one = standInOf(model);
     found =
         standIns.emplace(key, rankSizes(one, part, planOf(plan, one))).first;
   }
-  return found->second;
+  Result<RankSizes> sizes = found->second;
+  if (sizes && isWhole)
+    sizes->s = sizes->length = length;
+  if (sizes)
+    sizes->b = point.microBatch;
+  return sizes;
 }
 
 PointShape EstimateTables::makeShape(const PlanPoint &point) {
@@ -115,7 +123,6 @@ PointShape EstimateTables::makeShape(const PlanPoint &point) {
     shape.fault = sizes.message();
     return shape;
   }
-  sizes->b = point.microBatch;
   for (const SavedValue &value : savedPerLayer(one, *sizes)) {
     const std::int64_t bytes = alignBytes(value.bytes);
     shape.plain.none += bytes;

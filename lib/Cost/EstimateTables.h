@@ -89,8 +89,8 @@ private:
 
   using Elements = std::vector<std::int64_t>;
   PointShape makeShape(const PlanPoint &point);
-  /// Of one layer and one sequence.
-  const Result<RankSizes> &sizesOf(const PlanPoint &point);
+  /// Of one layer and one micro-batch.
+  Result<RankSizes> sizesOf(const PlanPoint &point);
   void addExperts(PointShape &shape, const PlanPoint &point,
                   const RankSizes &sizes) const;
   void addLatent(PointShape &shape, const RankSizes &sizes) const;

@@ -132,8 +132,9 @@ static int runPlan() {
     if (Result<void> done = verifyPlan(*problem, each, memory); !done)
       return refuse(done.error(), kInternal);
   constexpr std::int64_t plansForRunnerUp = 2000;
-  const std::vector<PlanDecision> decisions = decisionsOf(
-      *problem, answer.best.front(), *times, memory, plansForRunnerUp);
+  const std::vector<PlanDecision> decisions =
+      decisionsOf(*problem, answer.best.front(), *times, memory,
+                  plansForRunnerUp, answer.costed);
   if (Result<void> done = writeBest(*problem, answer.best.front()); !done)
     return refuse(done.error());
   const PlanReport report = {*problem, *times, memory, answer, decisions};
