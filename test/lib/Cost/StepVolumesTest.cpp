@@ -223,7 +223,6 @@ TEST(Latent, ProjectsThroughNarrowVectors) {
 TEST(Optimizer, OfTheHostIsBoundByItsLink) {
   PlanPoint point = pointOf(llama8B());
   point.offloadsOptimizer = true;
-  const KernelTimes k = *KernelTimes::of(*deviceByName("h100-sxm-80gb"));
   const double elements = kElements + kEnds;
   EXPECT_NEAR(stepOf(llama8B(), point).optimizer,
               24 * elements / (1.125 * 64e9), 1e-4);
