@@ -16,8 +16,10 @@ double real(std::int64_t value) { return static_cast<double>(value); }
 
 /// While a collective runs, kernels beside it are slower. In a node, and where
 /// several ranks of a node drive rails together, NCCL's kernels take processors
-/// and memory: 18.9 % in the mean of A100 and H100 (arXiv 2507.03114). One rank
-/// of a node with one rail takes few: 2 % (calculon-ai, a100_80g.json).
+/// and memory: 18.9 % in the mean of four A100, H100, MI250 and MI210, up to 40
+/// % (arXiv 2507.03114). DeepSeek-V3 gives its exchanges 20 of 132 processors.
+/// One rank of a node with one rail takes few: 2 % (calculon-ai,
+/// a100_80g.json).
 constexpr double kSlowsInNode = 1.189, kSlowsBetweenNodes = 1.02;
 
 /// Bytes that the optimizer moves per parameter, beside its gradient (read for
