@@ -59,6 +59,21 @@ const StateLines &StepTimes::State::states(const PlanPoint &point) const {
                          [&] { return stateLines(*this, point); });
 }
 
+Result<StepTimes> StepTimes::of(const ModelConfig &model,
+                                const TrainSettings &train,
+                                const Cluster &cluster,
+                                const Practice &practice) {
+  Result<KernelTimes> kernels = KernelTimes::of(cluster.device);
+  if (!kernels)
+    return kernels.error();
+  return StepTimes(std::make_unique<State>(model, train, cluster, practice,
+                                           std::move(*kernels)));
+}
+
+StepTimes::StepTimes(std::unique_ptr<State> state) : state(std::move(state)) {}
+StepTimes::StepTimes(StepTimes &&) noexcept = default;
+StepTimes::~StepTimes() = default;
+
 LayerTimer heddle::detail::timerOf(const StepTimes::State &state,
                                    const PlanPoint &point) {
   return LayerTimer(state.model, state.train, state.kernels, state.collectives,

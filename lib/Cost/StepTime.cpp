@@ -18,34 +18,6 @@ using namespace heddle::detail;
 
 static double real(std::int64_t value) { return static_cast<double>(value); }
 
-ComputeSeconds &ComputeSeconds::operator+=(const ComputeSeconds &other) {
-  products += other.products;
-  attention += other.attention;
-  memory += other.memory;
-  return *this;
-}
-
-ComputeSeconds ComputeSeconds::operator*(double times) const {
-  return {products * times, attention * times, memory * times};
-}
-
-std::string_view heddle::timeAxisName(TimeAxis axis) {
-  static constexpr std::string_view names[] = {"tp", "cp", "ep", "dp", "pp"};
-  return names[static_cast<std::size_t>(axis)];
-}
-
-double StepTime::mfu() const {
-  return modelFlops / (seconds * peakFlops * real(ranks));
-}
-
-double StepTime::hfu() const {
-  return hardwareFlops / (seconds * peakFlops * real(ranks));
-}
-
-double StepTime::tokensPerSecondPerDevice() const {
-  return tokens / (seconds * real(ranks));
-}
-
 namespace {
 
 /// Times of all slots of a point, then a step of them.
@@ -567,21 +539,6 @@ Result<StepTime> Step::run() {
 //===----------------------------------------------------------------------===//
 // Doors
 //===----------------------------------------------------------------------===//
-
-Result<StepTimes> StepTimes::of(const ModelConfig &model,
-                                const TrainSettings &train,
-                                const Cluster &cluster,
-                                const Practice &practice) {
-  Result<KernelTimes> kernels = KernelTimes::of(cluster.device);
-  if (!kernels)
-    return kernels.error();
-  return StepTimes(std::make_unique<State>(model, train, cluster, practice,
-                                           std::move(*kernels)));
-}
-
-StepTimes::StepTimes(std::unique_ptr<State> state) : state(std::move(state)) {}
-StepTimes::StepTimes(StepTimes &&) noexcept = default;
-StepTimes::~StepTimes() = default;
 
 static Result<void> checkLayers(const StepTimes::State &state,
                                 const PlanPoint &point) {
