@@ -65,6 +65,10 @@ mlir::FailureOr<RowForm> getRowForm(BufType type, int64_t columns);
 /// Bytes of workspace that a launch of `kernel` needs; 0: it takes none.
 int64_t getWorkspaceBytes(KernelOp kernel, int64_t rows, int64_t columns);
 
+/// The name of an event of a row of them, "gathered[1]". No event of its own
+/// has such a name.
+std::string eventInRow(llvm::StringRef row, int64_t slot);
+
 /// Whether `name` can be an identifier of the emitted C++.
 bool isIdentifier(llvm::StringRef name);
 

@@ -351,15 +351,21 @@ LogicalResult ViewOp::verify() {
 // Events
 //===----------------------------------------------------------------------===//
 
+std::string heddle::rt::eventInRow(StringRef row, int64_t slot) {
+  return (row + "[" + llvm::Twine(slot) + "]").str();
+}
+
 template <class Op>
 static LogicalResult verifyEvent(Op op) {
   FailureOr<ProgramOp> program = getProgram(op);
   if (failed(program))
     return failure();
+  if (!op.getSlots() && op.getEvent().ends_with("]")) // C2
+    return op.emitOpError() << "names '" << op.getEvent()
+                            << "', an event of a row, without its slot";
   for (int64_t slot = 0; slot < op.getSlots().value_or(1); ++slot) {
-    std::string event = op.getEvent().str();
-    if (op.getSlots())
-      event += "." + std::to_string(slot);
+    std::string event =
+        op.getSlots() ? eventInRow(op.getEvent(), slot) : op.getEvent().str();
     if (program->getEventIndex(event) < 0) // C1
       return op.emitOpError() << "the program has no event '" << event << "'";
   }

@@ -473,8 +473,8 @@ def Rt_GroupOp : Rt_Op<"group", [SingleBlock, NoTerminator, NoRegionArguments]> 
   let hasRegionVerifier = 1;
 }
 
-// With a slot, one of `slots` events, which the program lists as NAME.0, NAME.1
-// and so on.
+// With a slot, one of a row of `slots` events, which the program lists as
+// NAME[0], NAME[1] and so on (`eventInRow`); only so can they be named.
 class Rt_EventOp<string mnemonic> : Rt_Op<mnemonic> {
   let arguments = (ins StrAttr:$event, Optional<Index>:$slot, OptionalAttr<Rt_Int>:$slots, StrAttr:$stream);
   let builders = [OpBuilder<(ins "::llvm::StringRef":$event, "::llvm::StringRef":$stream), [{
@@ -489,7 +489,8 @@ def Rt_RecordOp : Rt_EventOp<"record"> {
   let summary = "Mark a point of a stream";
   let description = [{
     An event is recorded again only after the waits for its former record were
-    queued. Constraint: (C1) event and stream are the program's.
+    queued. Constraints: (C1) event and stream are the program's; (C2) without a
+    slot, the event is of no row.
 
     ```mlir
     rt.record "ready" on "compute"
@@ -501,7 +502,8 @@ def Rt_WaitOp : Rt_EventOp<"wait"> {
   let summary = "Let later work of a stream wait for an event's latest record";
   let description = [{
     A wait for an event that this step has not recorded is an error; so no event
-    crosses a step. Constraint: (C1) event and stream are the program's.
+    crosses a step. Constraints: (C1) event and stream are the program's; (C2)
+    without a slot, the event is of no row.
 
     ```mlir
     rt.wait "ready" on "comm"

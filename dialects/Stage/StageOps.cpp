@@ -189,6 +189,10 @@ LogicalResult RunOp::verifySymbolUses(SymbolTableCollection &symbols) {
 LogicalResult WhereOp::verifyRegions() {
   if (getPart() == Part::Last && !(*this)->getParentOfType<RunOp>()) // C2
     return emitOpError() << "asks for a chunk's last slot, but is in no run";
+  if (getPart() == Part::Last && getChunk()) // C2
+    return emitOpError()
+           << "asks for the last slot of the chunk that runs, and "
+              "names a chunk; leave the chunk out";
   if (getOtherwise().empty() && getNumResults() > 0)
     return emitOpError() << "has results, but nothing where it is otherwise";
   for (Region *region : getRegions()) {

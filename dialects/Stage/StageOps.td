@@ -91,11 +91,12 @@ def Stage_WhereOp : Stage_Op<"where", [RecursiveMemoryEffects]> {
   let description = [{
     Runs the first region where the chunk has the part, elsewhere the second, if
     there is one. Without a chunk: at places one of whose chunks has it. `last`,
-    in a region of `run`: in the last slot that runs this region for the chunk.
+    in a region of `run`: in the last slot that runs this region for the chunk of
+    the slot that runs.
 
     Constraints: (C1) both regions end in a yield of the types of the results,
     and of nothing else; with results, there is a second one; (C2) `last` stands
-    in a region of `run`.
+    in a region of `run` and names no chunk.
 
     ```mlir
     %x = stage.where embedding at %chunk -> (tensor<4x8xf32>) {

@@ -8,6 +8,14 @@
 
 using namespace heddle;
 
+/// What backward of a chunk's layers computes again for one micro-batch.
+static double flopsAgainOf(const RankSizes &place, std::size_t chunk) {
+  FlopCount count;
+  for (std::size_t i = 0; i < place.recompute.size(); ++i)
+    count += flopsAgain(place.recompute[i]) * place.choicesOfChunks[chunk][i];
+  return count.total();
+}
+
 ScheduleTimes heddle::timesOfFlops(const ModelConfig &model, const Plan &plan,
                                    const std::vector<RankSizes> &places,
                                    const Placement &placement,
@@ -20,10 +28,14 @@ ScheduleTimes heddle::timesOfFlops(const ModelConfig &model, const Plan &plan,
       const auto layers = static_cast<double>(
           detail::numberOf(plan.stages.layers[rank][chunk]));
       const StageAt at = placement.at(static_cast<std::int64_t>(rank), chunk);
+      const std::size_t number =
+          rank * static_cast<std::size_t>(placement.chunks()) +
+          static_cast<std::size_t>(chunk);
       const double ends = at.stage + 1 == placement.stages() ? 1 : 0;
       times.chunks[rank][chunk] = {
           layers * layer.forward.total() / flopsPerSecond,
           (layers * layer.inputGrad.total() +
+           flopsAgainOf(places[rank], number) +
            ends * (head.forward.total() + head.inputGrad.total())) /
               flopsPerSecond,
           (layers * layer.weightGrad.total() + ends * head.weightGrad.total()) /

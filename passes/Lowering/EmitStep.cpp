@@ -45,7 +45,7 @@ ProgramNames::ProgramNames(rt::ProgramOp program)
   for (const ProgramNumbers::EventRow &row : numbers.eventRows) {
     eventRows[row.name] = members.give(row.name);
     for (int64_t i = 0; i < numbers.counts[row.count].value; ++i)
-      inRows.insert((row.name + "." + llvm::Twine(i)).str());
+      inRows.insert(rt::eventInRow(row.name, i));
   }
   for (StringRef event : program.getEvents().getAsValueRange<StringAttr>())
     if (!inRows.contains(event))
@@ -87,7 +87,7 @@ inline heddle_rt_status createEvents(heddle_rt_context *context, const std::stri
                                      std::vector<heddle_rt_event *> &events) {
   events.resize(size_t(count));
   for (size_t i = 0; i < events.size(); ++i)
-    TRY(heddle_rt_event_create(context, (name + "." + std::to_string(i)).c_str(), &events[i]));
+    TRY(heddle_rt_event_create(context, (name + "[" + std::to_string(i) + "]").c_str(), &events[i]));
   return HEDDLE_RT_OK;
 }
 

@@ -272,7 +272,7 @@ StepLowering::Prefetch StepLowering::planPrefetch(LoopOp loop) {
   prefetch.event = lowering.uniqueName("gathered");
   for (int64_t slot = 0; slot <= prefetch.depth; ++slot)
     program.events.insert(
-        builder().getStringAttr(prefetch.event + "." + std::to_string(slot)));
+        builder().getStringAttr(rt::eventInRow(prefetch.event, slot)));
   return prefetch;
 }
 

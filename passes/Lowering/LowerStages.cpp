@@ -128,7 +128,7 @@ void StepLowering::inCases(Value selector,
 void StepLowering::onEvent(bool records, StringRef name, Value slot,
                            int64_t count, StringRef stream) {
   for (int64_t i = 0; i < count; ++i)
-    program.events.insert(builder().getStringAttr(name + "." + llvm::Twine(i)));
+    program.events.insert(builder().getStringAttr(rt::eventInRow(name, i)));
   auto make = [&](auto op) {
     decltype(op)::create(builder(), builder().getUnknownLoc(),
                          builder().getStringAttr(name), slot,

@@ -297,7 +297,7 @@ LogicalResult ProgramWalker::walkLookup(const Instruction &op, Frame &frame) {
 std::string ProgramWalker::eventOf(const Instruction &op, Frame &frame) {
   if (op.operands.empty())
     return op.event;
-  return op.event + "." + std::to_string(use(op.operands[0], frame));
+  return rt::eventInRow(op.event, use(op.operands[0], frame));
 }
 
 LogicalResult ProgramWalker::walkFor(const Instruction &op, Frame &frame) {

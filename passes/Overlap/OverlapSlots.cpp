@@ -91,13 +91,9 @@ private:
     Operation *&end = ends[block];
     if (end)
       return end;
-    Region *region = block->getParent();
-    while (region->getParentOp() != run)
-      region = region->getParentOp()->getParentRegion();
     builder.setInsertionPoint(block->getTerminator());
     auto where = stage::WhereOp::create(builder, run.getLoc(), TypeRange(),
-                                        stage::Part::Last,
-                                        stage::RunOp::getChunk(*region));
+                                        stage::Part::Last, Value());
     builder.setInsertionPointToStart(&where.getBody().emplaceBlock());
     end = stage::YieldOp::create(builder, run.getLoc(), ValueRange(),
                                  ValueRange(), ValueRange());

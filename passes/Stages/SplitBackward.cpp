@@ -10,6 +10,7 @@
 
 #include "mlir/IR/Builders.h"
 #include "mlir/IR/IRMapping.h"
+#include "mlir/Interfaces/SideEffectInterfaces.h"
 #include "llvm/ADT/SetVector.h"
 #include "llvm/ADT/StringSet.h"
 
@@ -257,6 +258,12 @@ private:
       from.replaceAllUsesWith(to);
     loop.erase();
     call.erase();
+    // What only the second half reads is not asked for here.
+    auto ops = llvm::map_to_vector(input.getBody().front().without_terminator(),
+                                   [](Operation &op) { return &op; });
+    for (Operation *op : llvm::reverse(ops))
+      if (isOpTriviallyDead(op))
+        op->erase();
     stage::YieldOp yield = stage::RunOp::getYield(run.getBackward());
     yield.getSavedMutable().assign(input.getStacks());
   }

@@ -473,61 +473,6 @@ class CompileAndRun(HeddleTest):
             self.assertEqual(held, math.prod(tensor["shape"]), tensor["name"])
             self.assertEqual(len(tensor["ranks"]), 4)
 
-    def test_files_of_a_plan_with_stages_say_who_holds_what(self):
-        self.model = self.write("tied.json", {**LLAMA, "tie_word_embeddings": True})
-        self.plan = self.write("stages.json", {
-            **PLAN, "mesh": [["pp", 2], ["dp", 1], ["cp", 1], ["tp", 2]], "micro_batches": 4,
-            "stages": {"layers": [[""], ["0..1"]], "embedding": [0, 0], "head": [1, 0], "schedule": "one_f_one_b"}})
-        self.compile()
-        holders = {tensor["name"]: [rank["rank"] for rank in tensor["ranks"]]
-                   for tensor in json.loads((self.out / "layout.json").read_text())["tensors"]}
-        self.assertEqual(holders["model.embed_tokens.weight"], [0, 1, 2, 3])  # a copy at either end
-        self.assertEqual(holders["model.norm.weight"], [2, 3])
-        self.assertEqual(holders["model.layers.1.mlp.up_proj.weight"], [2, 3])
-        memory = json.loads((self.out / "memory.json").read_text())["classes"]
-        self.assertEqual([(each["ranks"], each["count"]) for each in memory], [("pp=0", 2), ("pp=1", 2)])
-        self.assertLess(memory[0]["arena_bytes"], memory[1]["arena_bytes"])
-        # Weights that one stage or the other has written are given back to both.
-        data, weights = self.folder / "data.txt", self.folder / "w.safetensors"
-        data.write_text("\x01\x07\x1f" * 99)
-        run = ("run", self.out, "--threads", "--data", data, "--replica-check", 1)
-        self.heddle(*run, "--steps", 2, "--save", weights)
-        self.assertEqual(sorted(read_tensors(weights)), sorted(holders))
-        self.heddle(*run, "--steps", 1, "--weights", weights, "--check")
-
-    def test_two_copies_of_the_model_stay_equal(self):
-        """Micro-batches go in from both ends; after the first step Adam's moments and clipping differ if copies do."""
-        self.train = self.write("train.yaml", {**TRAIN, "optimizer": ADAMW, "global_batch": 8})
-        data, losses = self.folder / "data.txt", {}
-        data.write_text("".join(chr(i * i % 37) for i in range(999)))
-        layers = {"dualpipe": [["0", "1"], ["1", "0"]], "one_f_one_b": [["0"], ["1"]]}
-        for schedule, held in layers.items():
-            self.plan = self.write("plan.json", {
-                **PLAN, "mesh": [["pp", 2], ["dp", 2], ["cp", 1], ["tp", 1]], "micro_batches": 4, "zero": {"stage": 1},
-                "stages": {"layers": held, "embedding": [0, 0], "head": [1, 0], "schedule": schedule},
-                "overlap": {"memory_bytes": 10**6}})
-            self.out = self.folder / schedule
-            self.compile()
-            log = self.folder / "log.jsonl"
-            self.heddle("run", self.out, "--threads", "--data", data, "--replica-check", 1, "--steps", 3, "--log", log)
-            losses[schedule] = [json.loads(line) for line in log.read_text().splitlines()]
-            log.unlink()
-        for one, two in zip(*losses.values(), strict=True):
-            self.assertAlmostEqual(one["loss"], two["loss"], delta=2e-5)
-            self.assertAlmostEqual(one["gradient_norm"], two["gradient_norm"], delta=1e-4 * two["gradient_norm"])
-        holders, memory = {}, {}
-        for schedule in layers:
-            out = self.folder / schedule
-            holders[schedule] = {(tensor["name"], tensor["kind"]): [rank["rank"] for rank in tensor["ranks"]]
-                                 for tensor in json.loads((out / "layout.json").read_text())["tensors"]}
-            memory[schedule] = [place["by_class"]["parameters"]
-                                for place in json.loads((out / "memory.json").read_text())["classes"]]
-        self.assertEqual(holders["one_f_one_b"].keys(), holders["dualpipe"].keys())
-        for name, ranks in holders["dualpipe"].items():
-            self.assertEqual(ranks, [0, 1, 2, 3])
-            self.assertIn(holders["one_f_one_b"][name], ([0, 1], [2, 3]))
-        self.assertEqual(memory["dualpipe"], [sum(memory["one_f_one_b"])] * 2)
-
     def test_strict_makes_a_warning_the_answer_no(self):
         self.cluster = self.write("cluster.yaml", {**CLUSTER, "devices_per_node": 8})
         self.assertIn("--strict", self.compile("--strict", code=1).stderr)

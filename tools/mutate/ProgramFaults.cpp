@@ -3,6 +3,7 @@
 #include "tools/mutate/Fault.h"
 
 #include "dialects/Rt/Rt.h"
+#include "passes/Lowering/WalkProgram.h"
 
 #include "mlir/IR/Builders.h"
 
@@ -96,8 +97,8 @@ private:
       if (other != axes)
         add(
             "retarget a collective", op,
-            program.getGroupSize(axes) == 1 && program.getGroupSize(other) == 1
-                ? "both groups have one rank"
+            haveEqualGroups(axes, other)
+                ? "each rank is in a group of the same ranks, in one order"
                 : "",
             [op, other] { op->setAttr("axes", other); }, false,
             " to " + std::to_string(program.getGroupSize(other)) + " ranks");
@@ -105,6 +106,21 @@ private:
       exchangeReduction(reduce, one);
     if (auto reduce = dyn_cast<rt::ReduceScatterOp>(op))
       exchangeReduction(reduce, one);
+  }
+
+  /// Whether both cut the ranks into the same groups, each in the same order:
+  /// as `pp` and its mirror do with two places.
+  bool haveEqualGroups(ArrayAttr some, ArrayAttr other) {
+    int64_t ranks = 1;
+    for (auto axis : program.getMesh().getAsRange<rt::AxisAttr>())
+      ranks *= axis.getSize();
+    for (int64_t rank = 0; rank < ranks; ++rank)
+      if (lowering::firstOfGroup(program, some, rank) !=
+              lowering::firstOfGroup(program, other, rank) ||
+          lowering::placeOver(program, some, rank) !=
+              lowering::placeOver(program, other, rank))
+        return false;
+    return true;
   }
 
   template <class Op>

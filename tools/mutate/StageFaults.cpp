@@ -364,17 +364,9 @@ private:
           std::tuple(micro, chunk, "take the chunk for the micro-batch")})
       for (OpOperand &use : from.getUses())
         add(
-            kind, op,
-            alike           ? "there is one chunk and one micro-batch"
-            : asksLast(use) ? "the slot that runs says which chunk it is"
-                            : "",
+            kind, op, alike ? "there is one chunk and one micro-batch" : "",
             [&use, to] { use.set(to); },
             " " + name + ": " + describe(use.getOwner()));
-  }
-
-  static bool asksLast(OpOperand &use) {
-    auto where = dyn_cast<WhereOp>(use.getOwner());
-    return where && where.getPart() == Part::Last;
   }
 
   void findYield(RunOp op, Region &region, const std::string &name) {

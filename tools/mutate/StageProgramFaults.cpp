@@ -8,7 +8,10 @@
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/IR/Builders.h"
+#include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringSwitch.h"
+
+#include <array>
 
 using namespace mlir;
 using namespace heddle;
@@ -194,14 +197,57 @@ private:
     for (int64_t to : {old + 1, old - 1}) {
       if (to < 0 || to >= part.number.modulus)
         continue;
+      int64_t changed = entry + (to - old) * part.number.divisor;
+      std::string same = rule;
+      if (same.empty() && (name == "events" || name == "transfers") &&
+          runsAt(place, op, index, entry) == runsAt(place, op, index, changed))
+        same = "the transfers are the same, of the same buffers";
       // Forward once more in front of backward computes nothing else.
       bool again = part.number.table == StageNumbers::kForward.table &&
                    part.number.divisor == StageNumbers::kForward.divisor &&
                    to == 1 && number(StageNumbers::kBackward, place, index);
-      changeNumber("change a number", op, place, index,
-                   entry + (to - old) * part.number.divisor, rule,
+      changeNumber("change a number", op, place, index, changed, same,
                    part.onlyPlaces || again);
     }
+  }
+
+  /// What a place does event by event with number `index` of a table changed:
+  /// slots, and transfers by direction, channel and buffer. A transfer names
+  /// its buffer by a slot, and slots that come one after the other may share
+  /// one.
+  std::vector<int64_t> runsAt(int64_t place, rt::NumbersOp changed,
+                              int64_t index, int64_t to) {
+    auto at = [&](const PackedNumber &part, int64_t i) {
+      int64_t entry = part.table == changed.getSymName() && i == index
+                          ? to
+                          : number(part.table, place, i);
+      return entry / part.divisor % part.modulus;
+    };
+    std::vector<int64_t> runs;
+    for (int64_t i = 0; i < number("event_count", place); ++i) {
+      if (!at(StageNumbers::kIsBatch, i)) {
+        runs.push_back(at(StageNumbers::kEventSlot, i));
+        continue;
+      }
+      // One launch: only messages over one channel have an order in it.
+      std::vector<std::array<int64_t, 3>> transfers;
+      int64_t begin = at(StageNumbers::kBatchBegin, i),
+              end = begin + at(StageNumbers::kBatchSize, i);
+      for (int64_t k = begin; k < end; ++k) {
+        int64_t type = at(StageNumbers::kTransferType, k);
+        transfers.push_back(
+            {type, at(StageNumbers::kTransferChannel, k),
+             at(type & 2 ? StageNumbers::kOut : StageNumbers::kLanding,
+                at(StageNumbers::kTransferSlot, k))});
+      }
+      llvm::stable_sort(transfers, [](const auto &a, const auto &b) {
+        return std::pair(a[0] & 2, a[1]) < std::pair(b[0] & 2, b[1]);
+      });
+      runs.push_back(-1);
+      for (const auto &transfer : transfers)
+        llvm::append_range(runs, transfer);
+    }
+    return runs;
   }
 
   void changeNumber(const char *kind, rt::NumbersOp op, int64_t place,

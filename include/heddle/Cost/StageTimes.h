@@ -9,9 +9,10 @@
 namespace heddle {
 
 /// Times of a plan's slots if each were its operations (Flops.h) at one rate:
-/// F is a chunk's layers, and all of the head is in the backward slots of the
-/// last stage. Transfers, collectives and what is bound by memory take nothing,
-/// so this says how even the cut is and not how long a step takes.
+/// F is a chunk's layers; backward has what it computes again, with the
+/// gradient of the input, and of the last stage all of the head. Transfers,
+/// collectives and what is bound by memory take nothing, so this says how even
+/// the cut is and not how long a step takes.
 /// \p places: as `placeSizes` has them.
 ScheduleTimes timesOfFlops(const ModelConfig &model, const Plan &plan,
                            const std::vector<RankSizes> &places,

@@ -364,6 +364,33 @@ rt.program @p mesh [#rt.axis<"tp", 2>] arenas [#rt.arena<"a", 1024>] streams [#r
 
 // -----
 
+// record C2: an event of a row is known by its slot alone
+rt.program @p mesh [#rt.axis<"tp", 2>] arenas [#rt.arena<"a", 1024>] streams [#rt.stream<"compute">] communicators [["tp"]] events ["e[0]", "e[1]", "e.1"] entry @step {
+  rt.func @f() {
+    %slot = arith.constant 1 : index
+    rt.record "e" slot %slot of 2 on "compute"
+    rt.record "e.1" on "compute"
+    // expected-error @below {{names 'e[1]', an event of a row, without its slot}}
+    rt.record "e[1]" on "compute"
+  }
+  rt.func @step() {
+  }
+}
+
+// -----
+
+// wait C2
+rt.program @p mesh [#rt.axis<"tp", 2>] arenas [#rt.arena<"a", 1024>] streams [#rt.stream<"compute">] communicators [["tp"]] events ["e[0]"] entry @step {
+  rt.func @f() {
+    // expected-error @below {{names 'e[0]', an event of a row, without its slot}}
+    rt.wait "e[0]" on "compute"
+  }
+  rt.func @step() {
+  }
+}
+
+// -----
+
 // wait C1
 rt.program @p mesh [#rt.axis<"tp", 2>] arenas [#rt.arena<"a", 1024>] streams [#rt.stream<"compute">] communicators [["tp"]] events ["e"] entry @step {
   rt.func @f() {

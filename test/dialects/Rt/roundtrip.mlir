@@ -219,7 +219,7 @@ rt.program @two_ranks mesh [#rt.axis<"tp", 2>] arenas [#rt.arena<"compute", 4096
 
 // Events that are used in turn; collectives that are one piece of work.
 // CHECK: rt.program @in_turn
-rt.program @in_turn mesh [#rt.axis<"tp", 2>] arenas [#rt.arena<"compute", 4096>] streams [#rt.stream<"compute">, #rt.stream<"comm", high = true>] communicators [["tp"]] events ["gathered.0", "gathered.1"] entry @step {
+rt.program @in_turn mesh [#rt.axis<"tp", 2>] arenas [#rt.arena<"compute", 4096>] streams [#rt.stream<"compute">, #rt.stream<"comm", high = true>] communicators [["tp"]] events ["gathered[0]", "gathered[1]"] entry @step {
   rt.func @step() {
     // CHECK: rt.group {
     rt.group {

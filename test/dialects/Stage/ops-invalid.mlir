@@ -307,9 +307,27 @@ func.func @where_c1_no_yield(%chunk: index) {
 
 // -----
 
-func.func @where_c2_in_no_run(%chunk: index) {
+func.func @where_c2_in_no_run() {
   // expected-error @below {{asks for a chunk's last slot, but is in no run}}
-  stage.where last at %chunk {
+  stage.where last {
+    stage.yield
+  }
+  return
+}
+
+// -----
+
+stage.table @schedule micro_batches 1 layers [["0"]] rows ["F0 D0 O"]
+func.func @where_c2_names_a_chunk() {
+  stage.run @schedule : () -> () forward {
+  ^bb0(%chunk: index, %i: index):
+    // expected-error @below {{names a chunk; leave the chunk out}}
+    stage.where last at %chunk {
+      stage.yield
+    }
+    stage.yield
+  } backward {
+  ^bb0(%chunk: index, %i: index):
     stage.yield
   }
   return

@@ -39,7 +39,7 @@ func.func @run(%loss: tensor<f32>) {
 // CHECK-NEXT:      stage.yield send %arg0 : tensor<4x8xf32> save %arg0 : tensor<4x8xf32>
 // CHECK-NEXT:    } weight {
 // CHECK-NEXT:    ^bb0(%chunk: index, %i: index, %arg0: tensor<4x8xf32>, %arg1: tensor<4x8xf32>):
-// CHECK-NEXT:      stage.where last at %chunk {
+// CHECK-NEXT:      stage.where last {
 // CHECK-NEXT:        stage.yield
 // CHECK-NEXT:      }
 // CHECK-NEXT:      stage.yield
@@ -53,7 +53,7 @@ func.func @run_with_weight() {
     stage.yield send %dx : tensor<4x8xf32> save %dx : tensor<4x8xf32>
   } weight {
   ^bb0(%chunk: index, %i: index, %x: tensor<4x8xf32>, %dx: tensor<4x8xf32>):
-    stage.where last at %chunk {
+    stage.where last {
       stage.yield
     }
     stage.yield

@@ -273,6 +273,28 @@ TEST(StageTimes, AreInTheRatioOfOperations) {
   EXPECT_DOUBLE_EQ(times.chunks[1][0].weightGrad, 240 + 64);
 }
 
+// Backward repeats forward, but not the product that makes the MLP's output,
+// of 6 x 8, which it does not read.
+TEST(StageTimes, CountWhatIsComputedAgain) {
+  const ModelConfig model = threeLayers();
+  const std::string stages = stagesOf(kUneven, "one_f_one_b");
+  const Plan plan = planOf(model, PlanSizes{2, 2, 2, 1, 3}, stages);
+  const ScheduleTable table = must(scheduleOfPlan(plan));
+  auto timesOf = [&](const std::string &members) {
+    return timesOfFlops(model, plan, unevenStages(false, members),
+                        table.placement, 2 * 4);
+  };
+  const ScheduleTimes plain = timesOf(""), again = timesOf(R"(, "recompute":
+                        [{"layers": "0", "values": ["m"]}, {"layers": "1..2", "full": true}])");
+  for (const std::size_t place : {0, 1}) { // each has one of these layers
+    const ChunkTimes &before = plain.chunks[place][0],
+                     &with = again.chunks[place][0];
+    EXPECT_DOUBLE_EQ(with.forward, before.forward);
+    EXPECT_DOUBLE_EQ(with.inputGrad, before.inputGrad + 240 + 2 * 10 - 48);
+    EXPECT_DOUBLE_EQ(with.weightGrad, before.weightGrad);
+  }
+}
+
 class Llama405B : public testing::Test {
 protected:
   Llama405B() {

@@ -216,7 +216,7 @@ INSTANTIATE_TEST_SUITE_P(Schedules, SchedulesTest,
 TEST_F(StagesTest, LastSlotOfAChunkIsKnown) {
   auto inLastSlot = [](std::string text) {
     size_t at = text.find("transformer.accumulate"), end = text.find("!x", at);
-    return text.substr(0, at) + "stage.where last at %chunk {\n" +
+    return text.substr(0, at) + "stage.where last {\n" +
            text.substr(at, end + 2 - at) + "\nstage.yield\n}" +
            text.substr(end + 2);
   };

@@ -12,7 +12,7 @@
 // CHECK:         } backward {
 // CHECK:           stage.where head at %chunk {
 // CHECK-NEXT:        transformer.accumulate %{{.*}} into @n.gradient_sum
-// CHECK-NEXT:        stage.where last at %chunk {
+// CHECK-NEXT:        stage.where last {
 // CHECK-NEXT:          dist.bucket
 // CHECK-NEXT:            %[[N:.*]] = transformer.load @n.gradient_sum
 // CHECK-NEXT:            %[[RN:.*]] = dist.all_reduce %[[N]]
@@ -25,7 +25,7 @@
 // CHECK:           transformer.loop "layer" 2
 // CHECK:             %[[HELD:.*]] = stage.layer
 // CHECK-NEXT:        transformer.accumulate %{{.*}} into @"l.{}.a.gradient_sum" at %[[HELD]]
-// CHECK-NEXT:        stage.where last at %chunk {
+// CHECK-NEXT:        stage.where last {
 // CHECK-NEXT:          dist.bucket
 // CHECK-NEXT:            %[[A:.*]] = transformer.load @"l.{}.a.gradient_sum" at %[[HELD]]
 // CHECK-NEXT:            %[[RA:.*]] = dist.all_reduce %[[A]]

@@ -30,6 +30,7 @@
 // CHECK-NEXT:    ^bb0(%chunk: index, %i: index, %[[D_IN:.*]]: tensor<4x8xf32>, %[[SAVED:.*]]: !transformer.stack<2 x tensor<4x8xf32>>):
 // CHECK-NEXT:      stage.layers at %chunk
 // CHECK-NEXT:      %[[D:.*]], %[[ALL:.*]] = transformer.loop "layer" 2 up_to %{{.*}} reversed carry(%[[D_IN]])
+// CHECK-NOT:         transformer.get
 // CHECK:             %[[HALF:.*]]:2 = func.call @block_bwd_input(
 // CHECK-NEXT:        transformer.yield %[[HALF]]#0 : {{.*}} collect %[[HALF]]#1
 // CHECK:           stage.yield send %[[D]] : tensor<4x8xf32> save %[[ALL]]
