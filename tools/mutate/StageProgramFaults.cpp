@@ -139,6 +139,18 @@ private:
     llvm_unreachable("all are listed");
   }
 
+  /// Whether the program has a case of a label.
+  bool hasCase(StringRef label) {
+    return program
+        .walk([&](rt::SwitchOp cases) {
+          for (size_t i = 0; i < cases.getValues().size(); ++i)
+            if (cases.getLabel(i) == label)
+              return WalkResult::interrupt();
+          return WalkResult::advance();
+        })
+        .wasInterrupted();
+  }
+
   /// Whether what a slot runs looks its number up.
   bool asksFor(StringRef table, const PackedNumber &part, int64_t place,
                int64_t slot) {
@@ -148,15 +160,16 @@ private:
     auto is = [&](const PackedNumber &other) {
       return part.table == other.table && part.divisor == other.divisor;
     };
-    if (is(StageNumbers::kForward) || is(StageNumbers::kBackward) ||
-        is(StageNumbers::kWeight))
+    if (is(StageNumbers::kForward) || is(StageNumbers::kBackward))
       return true;
+    if (is(StageNumbers::kWeight))
+      return hasCase("weight gradients");
     if (is(StageNumbers::kLastInput))
       return backward;
     if (is(StageNumbers::kLastWeight))
       return weight;
     if (is(StageNumbers::kHandsOn))
-      return passes;
+      return passes && hasCase("hands on");
     if (table == "handed_landings")
       return number(StageNumbers::kHandsOn, place, slot);
     return passes || weight;
@@ -199,9 +212,9 @@ private:
         continue;
       int64_t changed = entry + (to - old) * part.number.divisor;
       std::string same = rule;
-      if (same.empty() && (name == "events" || name == "transfers") &&
+      if (same.empty() && llvm::is_contained(kOrder, name) &&
           runsAt(place, op, index, entry) == runsAt(place, op, index, changed))
-        same = "the transfers are the same, of the same buffers";
+        same = "slots and transfers are the same, of the same buffers";
       // Forward once more in front of backward computes nothing else.
       bool again = part.number.table == StageNumbers::kForward.table &&
                    part.number.divisor == StageNumbers::kForward.divisor &&
@@ -210,6 +223,10 @@ private:
                    part.onlyPlaces || again);
     }
   }
+
+  /// Tables of what runs one after the other.
+  static constexpr StringLiteral kOrder[] = {"events", "event_count",
+                                             "transfers"};
 
   /// What a place does event by event with number `index` of a table changed:
   /// slots, and transfers by direction, channel and buffer. A transfer names
@@ -224,9 +241,17 @@ private:
       return entry / part.divisor % part.modulus;
     };
     std::vector<int64_t> runs;
-    for (int64_t i = 0; i < number("event_count", place); ++i) {
+    int64_t count = changed.getSymName() == "event_count"
+                        ? to
+                        : number("event_count", place);
+    for (int64_t i = 0; i < count; ++i) {
       if (!at(StageNumbers::kIsBatch, i)) {
-        runs.push_back(at(StageNumbers::kEventSlot, i));
+        // The optimizer's slot stands behind the loop.
+        int64_t slot = at(StageNumbers::kEventSlot, i);
+        if (at(StageNumbers::kForward, slot) ||
+            at(StageNumbers::kBackward, slot) ||
+            at(StageNumbers::kWeight, slot))
+          runs.push_back(slot);
         continue;
       }
       // One launch: only messages over one channel have an order in it.
