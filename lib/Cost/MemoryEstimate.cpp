@@ -471,3 +471,12 @@ bool FitTable::fitsWithAll(PointRecompute kind, std::int64_t capacity,
   }
   return !places.empty();
 }
+
+std::optional<std::int64_t> FitTable::leastBytes(PointRecompute kind) {
+  std::optional<std::int64_t> most;
+  for (std::size_t i = 0; i < places.size(); ++i)
+    most = std::max(
+        most.value_or(0),
+        bytesOf(i, kind, kind == PointRecompute::None ? 0 : places[i].layers));
+  return most;
+}

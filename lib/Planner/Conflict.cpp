@@ -63,19 +63,22 @@ Leanest ConflictFinder::leanestOf(const PlanProblem &variant,
     if (last && *last == axes)
       continue;
     last = axes;
-    for (const PlanPoint &schedule : space.schedules(mesh))
+    for (const PlanPoint &schedule : space.schedules(mesh)) {
+      FitTable table(memory, schedule);
       for (const PlanStorage &storage : space.storages(schedule)) {
         PlanPoint point = storage.on(schedule);
-        if (memory.states(point) >= least.bytes)
+        table.take(point);
+        const std::optional<std::int64_t> bytes =
+            table.leastBytes(kinds.back());
+        if (!bytes || *bytes >= least.bytes)
           continue;
         point.recompute = kinds.back();
         if (kinds.back() != PointRecompute::None)
           for (std::int64_t rank = 0; rank < point.pp; ++rank)
             point.recomputed.push_back(point.layersOf(rank));
-        auto peak = memory.peak(point);
-        if (peak && peak->first < least.bytes)
-          least = {point, peak->first};
+        least = {point, *bytes};
       }
+    }
   }
   return least;
 }

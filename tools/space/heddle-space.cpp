@@ -5,8 +5,8 @@
 //
 // Without options: the search's answer and what it took. --count: all plans
 // that fit, each once, whatever its cut into stages and however many layers it
-// computes again; of these N, in equal distances, go through verifyPlan
-// (--verify, default 1000; 0: all). --random: N plans drawn by a seed, each
+// computes again; and N drawn ones go through verifyPlan (--verify, default
+// 1000). --random: N plans drawn by a seed, each
 // verified, costed by the full simulator and held against the answer.
 
 #include "heddle/Planner/Sample.h"
@@ -116,25 +116,23 @@ PlanAnswer answerOf(const PlanProblem &problem, const StepTimes &times,
   return answer;
 }
 
+/// All, and whether drawn ones are plans.
 int count(const PlanProblem &problem, const MemoryEstimator &memory,
           std::int64_t verified) {
-  std::int64_t all = 0;
+  std::int64_t all = 0, asked = 0, refused = 0;
   visitPlans(problem, memory, [&](const PlanPoint &) { ++all; });
-  const std::int64_t every =
-      verified == 0 ? 1 : std::max<std::int64_t>(1, all / verified);
-  std::int64_t number = 0, asked = 0, refused = 0;
-  visitPlans(problem, memory, [&](const PlanPoint &point) {
-    if (number++ % every != 0)
-      return;
-    ++asked;
-    Result<void> done = verifyPlan(problem, costed(point, memory), memory);
-    if (done)
-      return;
-    if (++refused == 1)
-      fmt::print("refused: {}: {}\n", point.text(), done.message());
-  });
-  fmt::print("space: {} plans fit; of {} that were verified {} are refused\n",
-             all, asked, refused);
+  const PlanSampler sampler(problem, memory);
+  std::mt19937_64 random(2);
+  for (; asked < verified; ++asked) {
+    const std::optional<PlanPoint> point = sampler.draw(random);
+    if (!point)
+      break;
+    Result<void> done = verifyPlan(problem, costed(*point, memory), memory);
+    if (!done && ++refused == 1)
+      fmt::print("refused: {}: {}\n", point->text(), done.message());
+  }
+  fmt::print("space: {} plans fit; of {} drawn ones {} are refused\n", all,
+             asked, refused);
   return refused ? kAnswerIsNo : kDone;
 }
 

@@ -140,6 +140,10 @@ public:
   bool fitsWithAll(PointRecompute kind, std::int64_t capacity,
                    std::vector<std::int64_t> &layers);
 
+  /// Of the fullest place, with all layers computed again; none where the
+  /// schedule is none.
+  std::optional<std::int64_t> leastBytes(PointRecompute kind);
+
 private:
   struct Place;
   detail::PlaceEstimate estimateOf(const Place &place) const;
