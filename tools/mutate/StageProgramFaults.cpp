@@ -139,6 +139,18 @@ private:
     llvm_unreachable("all are listed");
   }
 
+  /// Whether no slot of a place from this one on runs anything.
+  bool isBehindAll(int64_t place, int64_t slot) {
+    auto slots = program.lookupSymbol<rt::NumbersOp>("slots");
+    for (int64_t i = slot; i < slots.getWidth(); ++i)
+      for (const PackedNumber &runs :
+           {StageNumbers::kForward, StageNumbers::kBackward,
+            StageNumbers::kWeight})
+        if (number(runs, place, i))
+          return false;
+    return true;
+  }
+
   /// Whether the program has a case of a label.
   bool hasCase(StringRef label) {
     return program
@@ -165,9 +177,9 @@ private:
     if (is(StageNumbers::kWeight))
       return hasCase("weight gradients");
     if (is(StageNumbers::kLastInput))
-      return backward;
+      return backward && hasCase("last");
     if (is(StageNumbers::kLastWeight))
-      return weight;
+      return weight && hasCase("last");
     if (is(StageNumbers::kHandsOn))
       return passes && hasCase("hands on");
     if (table == "handed_landings")
@@ -215,10 +227,13 @@ private:
       if (same.empty() && llvm::is_contained(kOrder, name) &&
           runsAt(place, op, index, entry) == runsAt(place, op, index, changed))
         same = "slots and transfers are the same, of the same buffers";
-      // Forward once more in front of backward computes nothing else.
+      // Forward once more in front of backward computes nothing else; behind
+      // all slots nobody reads what it computes.
       bool again = part.number.table == StageNumbers::kForward.table &&
                    part.number.divisor == StageNumbers::kForward.divisor &&
-                   to == 1 && number(StageNumbers::kBackward, place, index);
+                   to == 1 &&
+                   (number(StageNumbers::kBackward, place, index) ||
+                    isBehindAll(place, index));
       changeNumber("change a number", op, place, index, changed, same,
                    part.onlyPlaces || again);
     }
