@@ -28,6 +28,7 @@ struct Command {
   int (*run)();
 };
 
+Command calibrateCommand();
 Command compileCommand();
 Command doctorCommand();
 Command explainCommand();

@@ -37,8 +37,9 @@ int main(int argc, char **argv) {
   for (const std::string &path : plugins)
     if (heddle::Result<void> loaded = loadPlugin(path); !loaded)
       return refuse(loaded.error());
-  for (Command command : {planCommand(), explainCommand(), compileCommand(),
-                          runCommand(), verifyCommand(), doctorCommand()})
+  for (Command command :
+       {planCommand(), explainCommand(), calibrateCommand(), compileCommand(),
+        runCommand(), verifyCommand(), doctorCommand()})
     if (*command.options)
       return command.run();
   fmt::print(stderr, "error: expected a command before '{}'\n", argv[1]);
