@@ -12,7 +12,7 @@ packages=(
   cmake ninja-build ccache python3
   libfmt-dev libyaml-cpp-dev nlohmann-json3-dev
   libopenmpi-dev openmpi-bin libdnnl-dev ocl-icd-opencl-dev opencl-c-headers
-  libgtest-dev libgmock-dev libbenchmark-dev
+  libgtest-dev libgmock-dev libbenchmark-dev libboost-context-dev
 )
 
 # One line before each thing that is done, with the seconds since the start.

@@ -3,21 +3,12 @@
 #ifndef RUNTIME_COMMON_ATTENTIONCALL_H
 #define RUNTIME_COMMON_ATTENTIONCALL_H
 
+#include "runtime/common/AttentionPointers.h"
 #include "runtime/common/Status.h"
 
 #include <vector>
 
 namespace heddle::runtime {
-
-/// Pointers of heddle_rt_attention, or with `gradO` and after of
-/// heddle_rt_attention_grad.
-struct AttentionPointers {
-  const void *q, *k, *v;
-  const void *o;
-  const float *lse;
-  const void *gradO = nullptr;
-  const void *gradQ = nullptr, *gradK = nullptr, *gradV = nullptr;
-};
 
 const char *attentionName(const heddle_rt_attention_args &args);
 /// Sizes, strides, masks; what heddle_rt_attention says. Nothing else is read

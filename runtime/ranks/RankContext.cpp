@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <vector>
@@ -113,6 +114,46 @@ heddle_rt_status RankContext::gather(const CommSeat &comm, const void *own,
     return static_cast<Collective *>(collective)->test();
   };
   return await(*transport, test, gather.get(), what, timeoutSeconds);
+}
+
+std::vector<int64_t> RankContext::askAll(const CommSeat &comm, int64_t own,
+                                         double seconds) {
+  using Clock = std::chrono::steady_clock;
+  constexpr int kTag = 3; // no collective of the host backend has it
+  const auto size = size_t(comm.size);
+  asked.push_back(std::make_unique<std::vector<int64_t>>(2 * size, -1));
+  std::vector<int64_t> &numbers = *asked.back();
+  const auto piece = [&](size_t peer, int64_t &number) -> Piece {
+    auto *bytes = reinterpret_cast<std::byte *>(&number);
+    return {int(peer), {bytes, 1, sizeof number, sizeof number}};
+  };
+  // One by one, so that those who answer are not held up by those who do not.
+  std::vector<std::unique_ptr<Request>> requests(size);
+  numbers[size_t(comm.rank)] = own;
+  for (size_t peer = 0; peer < size; ++peer) {
+    numbers[size + peer] = own;
+    if (int(peer) != comm.rank)
+      requests[peer] =
+          comm.seat->exchange(kTag, {piece(peer, numbers[size + peer])},
+                              {piece(peer, numbers[peer])}, "progress");
+  }
+  const Clock::time_point start = Clock::now();
+  bool pending = true;
+  while (pending &&
+         std::chrono::duration<double>(Clock::now() - start).count() <
+             seconds) {
+    const uint64_t seen = transport->version();
+    pending = false;
+    for (auto &request : requests)
+      if (request && request->test() != Progress::Pending)
+        request.reset();
+      else
+        pending |= request != nullptr;
+    if (pending)
+      transport->idle(seen);
+  }
+  requests.clear();
+  return {numbers.begin(), numbers.begin() + comm.size};
 }
 
 heddle_rt_status RankContext::compareCalls(const CommSeat &comm) {

@@ -89,6 +89,10 @@ struct RankContext {
   /// Gathers `bytes` of each rank of a communicator. Collective; waits.
   heddle_rt_status gather(const CommSeat &comm, const void *own, void *all,
                           int64_t bytes, const char *what);
+  /// Asks the ranks of a communicator for a number, each as far as it asks too
+  /// within `seconds`. Answers by place; -1: none.
+  std::vector<int64_t> askAll(const CommSeat &comm, int64_t own,
+                              double seconds);
 
   /// Registers memory that starts at `begin`, and forgets it again.
   void allocated(const void *begin, const std::string &name,
@@ -107,6 +111,9 @@ struct RankContext {
                          const heddle_rt_access *accesses, size_t count);
 
 private:
+  /// Of askAll: messages that nobody took may lie here until the end.
+  std::vector<std::unique_ptr<std::vector<int64_t>>> asked;
+
   Allocation *find(uintptr_t at, uintptr_t &begin);
   heddle_rt_status checkBounds(const char *name,
                                const heddle_rt_access &access);

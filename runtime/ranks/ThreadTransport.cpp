@@ -255,7 +255,9 @@ public:
     group->abort(self, exitCode, why);
   }
   heddle_rt_status alive() const override;
-  void leave() override {
+  std::vector<int> gone() const override;
+  void leave() override { closing(); }
+  void closing() override {
     group->boxes[size_t(self)]->left = true;
     group->ringAll();
   }
@@ -283,6 +285,14 @@ heddle_rt_status ThreadTransport::alive() const {
   const std::scoped_lock lock(group->mutex);
   return fail(HEDDLE_RT_PEER_FAILED, "rank {} failed: {}", group->failedRank,
               group->why);
+}
+
+std::vector<int> ThreadTransport::gone() const {
+  std::vector<int> ranks;
+  for (size_t rank = 0; rank < group->boxes.size(); ++rank)
+    if (group->boxes[rank]->left)
+      ranks.push_back(int(rank));
+  return ranks;
 }
 
 Progress ThreadTransport::allArrived(int number) {

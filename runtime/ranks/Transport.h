@@ -69,6 +69,10 @@ public:
   virtual void abort(int exitCode, const std::string &why) = 0;
   /// HEDDLE_RT_PEER_FAILED with its sentence once another rank called abort.
   virtual heddle_rt_status alive() const = 0;
+  /// This rank queues nothing more; it may still wait for others.
+  virtual void closing() = 0;
+  /// Ranks that are closing or have left, as far as this one knows.
+  virtual std::vector<int> gone() const = 0;
   /// This rank goes in peace. No call may follow.
   virtual void leave() = 0;
 };

@@ -1,6 +1,8 @@
 // heddle_rt_attention and its gradient against fp64 loops; the loops' gradient
 // against finite differences.
 
+#include "OnDevice.h"
+
 #include "heddle/Runtime/Formats.h"
 #include "heddle/Runtime/Random.h"
 #include "runtime/common/Status.h"
@@ -9,9 +11,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <memory>
 #include <random>
 #include <vector>
 
@@ -19,6 +23,7 @@ using testing::HasSubstr;
 
 namespace {
 
+using heddle::test::OnDevice;
 using Args = heddle_rt_attention_args;
 using Strides = heddle_rt_attention_strides;
 
@@ -62,7 +67,7 @@ struct Problem {
   float *v(std::vector<float> &x) {
     return x.data() + (args.heads + 1) * (args.head_size + 1);
   }
-  void useMasks() {
+  void useMasks() { // for the reference, which reads them here
     if (!documents.empty())
       args.query_documents = args.key_documents = documents.data();
     if (!positions.empty())
@@ -72,15 +77,66 @@ struct Problem {
       args.seed = &seed;
     }
   }
-  heddle_rt_status run(heddle_rt_stream *stream) {
+  heddle_rt_status run(heddle_rt_context *context) {
     useMasks();
-    HEDDLE_RT_TRY(heddle_rt_attention(stream, &args, q(fused), k(fused),
-                                      v(fused), o.data(), lse.data()));
-    return heddle_rt_attention_grad(stream, &args, q(fused), k(fused), v(fused),
-                                    o.data(), lse.data(), gradO.data(),
-                                    q(gradFused), k(gradFused), v(gradFused));
+    return onBackend<float>(context, *this, fused, o, gradO, gradFused,
+                            nullptr);
   }
+  template <class T>
+  static heddle_rt_status
+  onBackend(heddle_rt_context *context, Problem &p, std::vector<T> &fused,
+            std::vector<T> &o, std::vector<T> &gradO, std::vector<T> &gradFused,
+            std::vector<T> *gradQ);
 };
+
+/// Forward and gradient on a backend; with `gradQ`, the gradient of q goes
+/// there, which may be gradO.
+template <class T>
+heddle_rt_status Problem::onBackend(heddle_rt_context *context, Problem &p,
+                                    std::vector<T> &fused, std::vector<T> &o,
+                                    std::vector<T> &gradO,
+                                    std::vector<T> &gradFused,
+                                    std::vector<T> *gradQ) {
+  heddle_rt_stream *stream = nullptr;
+  HEDDLE_RT_TRY(heddle_rt_stream_create(context, "s", 0, &stream));
+  Args args = p.args;
+  // A mask as it lies here, moved there.
+  const auto moved = [&](const int32_t *&mask, int64_t length) {
+    const auto n = size_t(std::max<int64_t>(0, args.batch * length));
+    auto there = std::make_unique<OnDevice<int32_t>>(
+        context, stream,
+        mask ? std::vector<int32_t>(mask, mask + n) : std::vector<int32_t>());
+    mask = mask ? there->data() : nullptr;
+    return there;
+  };
+  const std::unique_ptr<OnDevice<int32_t>> masks[] = {
+      moved(args.query_documents, args.queries),
+      moved(args.key_documents, args.keys),
+      moved(args.query_positions, args.queries),
+      moved(args.key_positions, args.keys),
+      moved(args.token_numbers, args.queries)};
+  OnDevice<int64_t> seed(context, stream, {p.seed});
+  if (args.seed)
+    args.seed = seed.data();
+  OnDevice<T> x(context, stream, fused), y(context, stream, o);
+  OnDevice<T> dy(context, stream, gradO), dx(context, stream, gradFused);
+  OnDevice<T> dq(context, stream, gradQ ? *gradQ : std::vector<T>());
+  OnDevice<float> lse(context, stream, p.lse);
+  const int64_t k = p.k(p.fused) - p.q(p.fused),
+                v = p.v(p.fused) - p.q(p.fused);
+  HEDDLE_RT_TRY(heddle_rt_attention(stream, &args, x.data(), x.data() + k,
+                                    x.data() + v, y.data(), lse.data()));
+  T *toQ = !gradQ ? dx.data() : gradQ == &gradO ? dy.data() : dq.data();
+  HEDDLE_RT_TRY(heddle_rt_attention_grad(
+      stream, &args, x.data(), x.data() + k, x.data() + v, y.data(), lse.data(),
+      dy.data(), toQ, dx.data() + k, dx.data() + v));
+  o = y.read();
+  p.lse = lse.read();
+  gradFused = dx.read();
+  if (gradQ)
+    *gradQ = gradQ == &gradO ? dy.read() : dq.read();
+  return HEDDLE_RT_OK;
+}
 
 /// The definition, in fp64, with whole tensors indexed as the strides say.
 struct Reference {
@@ -218,9 +274,7 @@ void runOne(Problem &problem, int threads = 1) {
   options.compute_threads = threads;
   const auto result =
       heddle::ranks::runRanks(1, options, [&](heddle_rt_context *context) {
-        heddle_rt_stream *stream = nullptr;
-        HEDDLE_RT_TRY(heddle_rt_stream_create(context, "s", 0, &stream));
-        return problem.run(stream);
+        return problem.run(context);
       });
   ASSERT_TRUE(result) << result.message;
 }
@@ -365,25 +419,17 @@ TEST(Attention, DoesNotDependOnThreads) {
 TEST(Attention, GradientMayReplaceTheOutputsGradient) {
   Problem apart(1, 100, 1, 2, 16), inPlace = apart;
   apart.args.grad_q = inPlace.args.grad_q = apart.args.grad_o;
-  const auto run = [](Problem &problem, float *gradQ) {
+  const auto run = [](Problem &p, std::vector<float> &gradQ) {
     const auto result =
         heddle::ranks::runRanks(1, {}, [&](heddle_rt_context *context) {
-          heddle_rt_stream *stream = nullptr;
-          HEDDLE_RT_TRY(heddle_rt_stream_create(context, "s", 0, &stream));
-          auto &x = problem.fused, &grad = problem.gradFused;
-          HEDDLE_RT_TRY(heddle_rt_attention(
-              stream, &problem.args, problem.q(x), problem.k(x), problem.v(x),
-              problem.o.data(), problem.lse.data()));
-          return heddle_rt_attention_grad(
-              stream, &problem.args, problem.q(x), problem.k(x), problem.v(x),
-              problem.o.data(), problem.lse.data(), problem.gradO.data(), gradQ,
-              problem.k(grad), problem.v(grad));
+          return Problem::onBackend(context, p, p.fused, p.o, p.gradO,
+                                    p.gradFused, &gradQ);
         });
     ASSERT_TRUE(result) << result.message;
   };
   std::vector<float> gradQ(apart.gradO.size());
-  run(apart, gradQ.data());
-  run(inPlace, inPlace.gradO.data());
+  run(apart, gradQ);
+  run(inPlace, inPlace.gradO);
   EXPECT_EQ(gradQ, inPlace.gradO);
   EXPECT_EQ(apart.gradFused, inPlace.gradFused);
 }
@@ -406,21 +452,12 @@ void runBf16(Problem &problem, int threads) {
   problem.args.dtype = HEDDLE_RT_BF16;
   auto fused = narrowed(problem.fused), o = narrowed(problem.o),
        gradO = narrowed(problem.gradO), grads = narrowed(problem.gradFused);
-  const int64_t k = problem.k(problem.fused) - problem.q(problem.fused),
-                v = problem.v(problem.fused) - problem.q(problem.fused);
   heddle_rt_options options{};
   options.compute_threads = threads;
   const auto result =
       heddle::ranks::runRanks(1, options, [&](heddle_rt_context *context) {
-        heddle_rt_stream *stream = nullptr;
-        HEDDLE_RT_TRY(heddle_rt_stream_create(context, "s", 0, &stream));
-        HEDDLE_RT_TRY(heddle_rt_attention(stream, &problem.args, fused.data(),
-                                          fused.data() + k, fused.data() + v,
-                                          o.data(), problem.lse.data()));
-        return heddle_rt_attention_grad(
-            stream, &problem.args, fused.data(), fused.data() + k,
-            fused.data() + v, o.data(), problem.lse.data(), gradO.data(),
-            grads.data(), grads.data() + k, grads.data() + v);
+        return Problem::onBackend<heddle::bf16>(context, problem, fused, o,
+                                                gradO, grads, nullptr);
       });
   ASSERT_TRUE(result) << result.message;
   widen(o, problem.o);
@@ -485,12 +522,8 @@ TEST(Arguments, AreChecked) {
                           const char *sentence) {
     Problem bad = problem;
     spoil(bad.args);
-    const auto result =
-        heddle::ranks::runRanks(1, {}, [&](heddle_rt_context *context) {
-          heddle_rt_stream *stream = nullptr;
-          HEDDLE_RT_TRY(heddle_rt_stream_create(context, "s", 0, &stream));
-          return bad.run(stream);
-        });
+    const auto result = heddle::ranks::runRanks(
+        1, {}, [&](heddle_rt_context *context) { return bad.run(context); });
     EXPECT_EQ(result.status, HEDDLE_RT_INVALID_ARGUMENT);
     EXPECT_THAT(result.message, HasSubstr(sentence));
     EXPECT_EQ(bad.o, problem.o);

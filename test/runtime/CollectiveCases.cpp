@@ -1,5 +1,7 @@
 #include "CollectiveCases.h"
 
+#include "OnDevice.h"
+
 #include "heddle/Runtime/Formats.h"
 #include "runtime/common/Dtype.h"
 #include "runtime/common/Status.h"
@@ -96,8 +98,9 @@ T reduced(const std::vector<std::vector<T>> &inputs, int64_t i,
 
 /// One communicator to test, and everybody's input.
 struct Group {
-  heddle_rt_comm *comm;
-  heddle_rt_stream *stream;
+  heddle_rt_context *context;
+  heddle_rt_comm *comm = nullptr;
+  heddle_rt_stream *stream = nullptr;
   int32_t rank = 0, size = 1;
 };
 
@@ -111,9 +114,14 @@ struct Case {
   }
   const std::vector<T> &own() const { return inputs[size_t(group.rank)]; }
 
-  heddle_rt_status expect(const char *what, const std::vector<T> &got,
+  OnDevice<T> on(const std::vector<T> &values) const {
+    return {group.context, group.stream, values};
+  }
+  OnDevice<T> on(int64_t n) const { return on(std::vector<T>(size_t(n))); }
+
+  heddle_rt_status expect(const char *what, OnDevice<T> &device,
                           const std::vector<T> &wanted) const {
-    HEDDLE_RT_TRY(heddle_rt_stream_synchronize(group.stream));
+    const std::vector<T> got = device.read();
     for (size_t i = 0; i < wanted.size(); ++i)
       if (std::memcmp(&got[i], &wanted[i], sizeof(T)) != 0)
         return fail(HEDDLE_RT_CHECK_FAILED,
@@ -129,14 +137,14 @@ template <class T>
 heddle_rt_status allReduceCase(const Group &group, int64_t n,
                                heddle_rt_reduction reduction) {
   const Case<T> test(group, n);
-  std::vector<T> wanted(static_cast<size_t>(n)), got = test.own();
+  std::vector<T> wanted(static_cast<size_t>(n));
   for (int64_t i = 0; i < n; ++i)
     wanted[size_t(i)] = reduced(test.inputs, i, reduction);
   // Out of place, then in place.
-  std::vector<T> other(static_cast<size_t>(n));
-  HEDDLE_RT_TRY(heddle_rt_all_reduce(group.comm, group.stream,
-                                     test.own().data(), other.data(), n,
-                                     Dtype<T>::value, reduction));
+  auto own = test.on(test.own()), got = test.on(test.own()), other = test.on(n);
+  HEDDLE_RT_TRY(heddle_rt_all_reduce(group.comm, group.stream, own.data(),
+                                     other.data(), n, Dtype<T>::value,
+                                     reduction));
   HEDDLE_RT_TRY(test.expect("all_reduce", other, wanted));
   HEDDLE_RT_TRY(heddle_rt_all_reduce(group.comm, group.stream, got.data(),
                                      got.data(), n, Dtype<T>::value,
@@ -149,35 +157,36 @@ heddle_rt_status scatterCase(const Group &group, int64_t outer, int64_t slice,
                              heddle_rt_reduction reduction) {
   const int64_t n = group.size, whole = outer * n * slice;
   const Case<T> test(group, whole);
-  std::vector<T> wanted, got(static_cast<size_t>(outer * slice));
+  std::vector<T> wanted;
+  auto own = test.on(test.own()), got = test.on(outer * slice);
   for (int64_t o = 0; o < outer; ++o)
     for (int64_t i = 0; i < slice; ++i)
       wanted.push_back(
           reduced(test.inputs, (o * n + group.rank) * slice + i, reduction));
-  HEDDLE_RT_TRY(heddle_rt_reduce_scatter(group.comm, group.stream,
-                                         test.own().data(), got.data(), outer,
-                                         slice, Dtype<T>::value, reduction));
+  HEDDLE_RT_TRY(heddle_rt_reduce_scatter(group.comm, group.stream, own.data(),
+                                         got.data(), outer, slice,
+                                         Dtype<T>::value, reduction));
   HEDDLE_RT_TRY(test.expect("reduce_scatter", got, wanted));
   // Gathered again it must be the all-reduce, bit by bit.
-  std::vector<T> all(static_cast<size_t>(whole)),
-      sum(static_cast<size_t>(whole));
+  auto all = test.on(whole), sum = test.on(whole);
   HEDDLE_RT_TRY(heddle_rt_all_gather(group.comm, group.stream, got.data(),
                                      all.data(), outer, slice,
                                      Dtype<T>::value));
-  HEDDLE_RT_TRY(heddle_rt_all_reduce(group.comm, group.stream,
-                                     test.own().data(), sum.data(), whole,
-                                     Dtype<T>::value, reduction));
-  HEDDLE_RT_TRY(test.expect("reduce_scatter + all_gather", all, sum));
+  HEDDLE_RT_TRY(heddle_rt_all_reduce(group.comm, group.stream, own.data(),
+                                     sum.data(), whole, Dtype<T>::value,
+                                     reduction));
+  const std::vector<T> total = sum.read();
+  HEDDLE_RT_TRY(test.expect("reduce_scatter + all_gather", all, total));
   if (outer != 1)
     return HEDDLE_RT_OK;
-  std::vector<T> place = test.own();
+  auto place = test.on(test.own());
   T *mine = place.data() + group.rank * slice;
   HEDDLE_RT_TRY(heddle_rt_reduce_scatter(group.comm, group.stream, place.data(),
                                          mine, 1, slice, Dtype<T>::value,
                                          reduction));
   HEDDLE_RT_TRY(heddle_rt_all_gather(group.comm, group.stream, mine,
                                      place.data(), 1, slice, Dtype<T>::value));
-  return test.expect("reduce_scatter and all_gather in place", place, sum);
+  return test.expect("reduce_scatter and all_gather in place", place, total);
 }
 
 template <class T>
@@ -188,10 +197,10 @@ heddle_rt_status gatherCase(const Group &group, int64_t outer, int64_t slice) {
     for (int rank = 0; rank < group.size; ++rank)
       for (int64_t i = 0; i < slice; ++i)
         wanted.push_back(test.inputs[size_t(rank)][size_t(o * slice + i)]);
-  std::vector<T> got(wanted.size());
-  HEDDLE_RT_TRY(heddle_rt_all_gather(group.comm, group.stream,
-                                     test.own().data(), got.data(), outer,
-                                     slice, Dtype<T>::value));
+  auto own = test.on(test.own()), got = test.on(int64_t(wanted.size()));
+  HEDDLE_RT_TRY(heddle_rt_all_gather(group.comm, group.stream, own.data(),
+                                     got.data(), outer, slice,
+                                     Dtype<T>::value));
   return test.expect("all_gather", got, wanted);
 }
 
@@ -201,8 +210,8 @@ heddle_rt_status allToAllCase(const Group &group,
   const int64_t n = group.size;
   const int64_t all = s.outer * s.split * s.middle * s.concat * s.inner * n;
   const Case<T> test(group, all);
-  std::vector<T> wanted(static_cast<size_t>(all)),
-      got(static_cast<size_t>(all));
+  std::vector<T> wanted(static_cast<size_t>(all));
+  auto own = test.on(test.own()), got = test.on(all);
   for (int64_t o = 0; o < s.outer; ++o)
     for (int64_t p = 0; p < s.split; ++p)
       for (int64_t m = 0; m < s.middle; ++m)
@@ -228,9 +237,8 @@ heddle_rt_status allToAllCase(const Group &group,
                           i;
             wanted[size_t(target)] = test.inputs[size_t(from)][size_t(source)];
           }
-  HEDDLE_RT_TRY(heddle_rt_all_to_all(group.comm, group.stream,
-                                     test.own().data(), got.data(), &s,
-                                     Dtype<T>::value));
+  HEDDLE_RT_TRY(heddle_rt_all_to_all(group.comm, group.stream, own.data(),
+                                     got.data(), &s, Dtype<T>::value));
   return test.expect("all_to_all", got, wanted);
 }
 
@@ -244,8 +252,9 @@ heddle_rt_status permuteCase(const Group &group, int64_t elements) {
     from[size_t(shift)] = -1;
     from.back() = from.front();
     const int source = from[size_t(group.rank)];
-    std::vector<int32_t> got(static_cast<size_t>(elements), 77);
-    HEDDLE_RT_TRY(heddle_rt_permute(group.comm, group.stream, test.own().data(),
+    auto own = test.on(test.own());
+    auto got = test.on(std::vector<int32_t>(size_t(elements), 77));
+    HEDDLE_RT_TRY(heddle_rt_permute(group.comm, group.stream, own.data(),
                                     got.data(), elements, HEDDLE_RT_I32,
                                     from.data()));
     const std::vector<int32_t> untouched(static_cast<size_t>(elements), 77);
@@ -264,15 +273,16 @@ heddle_rt_status pairCases(heddle_rt_context *context, const Group &group) {
   const Case<float> test(group, n);
   const int next = (group.rank + 1) % group.size;
   const int last = (group.rank + group.size - 1) % group.size;
-  std::vector<float> got(n), sum(n), total(n);
+  auto own = test.on(test.own()), got = test.on(n), sum = test.on(n);
+  std::vector<float> total(n);
   HEDDLE_RT_TRY(heddle_rt_group_begin(context));
-  HEDDLE_RT_TRY(heddle_rt_send(group.comm, group.stream, test.own().data(), n,
+  HEDDLE_RT_TRY(heddle_rt_send(group.comm, group.stream, own.data(), n,
                                HEDDLE_RT_F32, next));
   HEDDLE_RT_TRY(heddle_rt_receive(group.comm, group.stream, got.data(), n,
                                   HEDDLE_RT_F32, last));
-  HEDDLE_RT_TRY(heddle_rt_all_reduce(group.comm, group.stream,
-                                     test.own().data(), sum.data(), n,
-                                     HEDDLE_RT_F32, HEDDLE_RT_SUM));
+  HEDDLE_RT_TRY(heddle_rt_all_reduce(group.comm, group.stream, own.data(),
+                                     sum.data(), n, HEDDLE_RT_F32,
+                                     HEDDLE_RT_SUM));
   HEDDLE_RT_TRY(heddle_rt_group_end(context));
   HEDDLE_RT_TRY(test.expect("send and receive in a group", got,
                             test.inputs[size_t(last)]));
@@ -283,9 +293,9 @@ heddle_rt_status pairCases(heddle_rt_context *context, const Group &group) {
   if (partner >= group.size)
     return HEDDLE_RT_OK;
   // Two messages keep their order.
-  std::vector<float> first(n), second(n);
+  auto first = test.on(n), second = test.on(n);
   if (group.rank % 2 == 0) {
-    HEDDLE_RT_TRY(heddle_rt_send(group.comm, group.stream, test.own().data(), n,
+    HEDDLE_RT_TRY(heddle_rt_send(group.comm, group.stream, own.data(), n,
                                  HEDDLE_RT_F32, partner));
     HEDDLE_RT_TRY(heddle_rt_send(group.comm, group.stream, sum.data(), n,
                                  HEDDLE_RT_F32, partner));
@@ -320,12 +330,15 @@ heddle_rt_status casesOf(const Group &group) {
 
 heddle_rt_status nanCase(const Group &group) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
-  float in[3] = {group.rank == 0 ? nan : 1.0f,
-                 group.rank == group.size - 1 ? nan : 1.0f, float(group.rank)};
-  float out[3] = {};
-  HEDDLE_RT_TRY(heddle_rt_all_reduce(group.comm, group.stream, in, out, 3,
-                                     HEDDLE_RT_F32, HEDDLE_RT_MAX));
-  HEDDLE_RT_TRY(heddle_rt_stream_synchronize(group.stream));
+  const std::vector<float> own = {group.rank == 0 ? nan : 1.0f,
+                                  group.rank == group.size - 1 ? nan : 1.0f,
+                                  float(group.rank)};
+  OnDevice<float> in(group.context, group.stream, own);
+  OnDevice<float> result(group.context, group.stream, {0, 0, 0});
+  HEDDLE_RT_TRY(heddle_rt_all_reduce(group.comm, group.stream, in.data(),
+                                     result.data(), 3, HEDDLE_RT_F32,
+                                     HEDDLE_RT_MAX));
+  const std::vector<float> out = result.read();
   if (!std::isnan(out[0]) || !std::isnan(out[1]) ||
       out[2] != float(group.size - 1))
     return fail(HEDDLE_RT_CHECK_FAILED, "maximum with NaN: {} {} {}", out[0],
@@ -352,7 +365,7 @@ heddle_rt_status allCases(heddle_rt_context *context, const Group &group) {
 heddle_rt_status runCollectiveCases(heddle_rt_context *context) {
   int32_t rank = 0, size = 0;
   HEDDLE_RT_TRY(heddle_rt_rank(context, &rank, &size));
-  Group world{}, part{};
+  Group world{context}, part{context};
   HEDDLE_RT_TRY(heddle_rt_stream_create(context, "compute", 0, &world.stream));
   HEDDLE_RT_TRY(
       heddle_rt_comm_split(context, 0, rank, size, "world", &world.comm));

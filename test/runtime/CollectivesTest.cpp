@@ -1,6 +1,7 @@
 // Collectives between thread ranks: values, failures, misuse.
 
 #include "CollectiveCases.h"
+#include "OnDevice.h"
 
 #include "heddle/Runtime/Channels.h"
 #include "runtime/common/Status.h"
@@ -16,19 +17,28 @@
 
 using heddle::ranks::runRanks;
 using heddle::ranks::RunResult;
+using heddle::test::OnDevice;
+using testing::AnyOf;
 using testing::HasSubstr;
 
 namespace {
 
 struct Rank {
+  heddle_rt_context *context = nullptr;
   heddle_rt_stream *stream = nullptr;
   heddle_rt_comm *comm = nullptr;
   int32_t rank = 0, size = 0;
-  heddle_rt_status start(heddle_rt_context *context) {
+  heddle_rt_status start(heddle_rt_context *given) {
+    context = given;
     HEDDLE_RT_TRY(heddle_rt_rank(context, &rank, &size));
     HEDDLE_RT_TRY(heddle_rt_stream_create(context, "s", 0, &stream));
     return heddle_rt_comm_split(context, 0, rank, size, "tp", &comm);
   }
+  template <class T>
+  OnDevice<T> on(const std::vector<T> &values) {
+    return {context, stream, values};
+  }
+  OnDevice<float> one() { return on(std::vector<float>{1}); }
   heddle_rt_status reduce(float *data, int64_t n) {
     return heddle_rt_all_reduce(comm, stream, data, data, n, HEDDLE_RT_F32,
                                 HEDDLE_RT_SUM);
@@ -58,12 +68,16 @@ TEST(Group, AFailingRankEndsTheOthersAndIsNamed) {
   std::atomic<int> peersFailed = 0;
   const RunResult result = runRanks(4, {}, [&](heddle_rt_context *context) {
     Rank me;
-    float one = 1;
     heddle_rt_status status = me.start(context);
     if (me.rank == 2)
       return heddle::runtime::invalid("no such file: weights.bin");
+    void *one = nullptr;
     if (status == HEDDLE_RT_OK)
-      status = me.reduce(&one, 1);
+      status = heddle_rt_alloc(context, HEDDLE_RT_COMPUTE, 4, "one", &one);
+    if (status == HEDDLE_RT_OK)
+      status = me.reduce(static_cast<float *>(one), 1);
+    if (status == HEDDLE_RT_OK) // where it is only queued
+      status = heddle_rt_stream_synchronize(me.stream);
     peersFailed += status == HEDDLE_RT_PEER_FAILED;
     EXPECT_THAT(heddle_rt_last_error(),
                 HasSubstr("rank 2 failed: no such file: weights.bin"));
@@ -79,8 +93,11 @@ TEST(Group, ARankThatLeavesEarlyIsMissed) {
   const RunResult result = runRanks(3, {}, [](heddle_rt_context *context) {
     Rank me;
     HEDDLE_RT_TRY(me.start(context));
-    float one = 1;
-    return me.rank == 1 ? HEDDLE_RT_OK : me.reduce(&one, 1);
+    auto one = me.one();
+    if (me.rank == 1)
+      return HEDDLE_RT_OK;
+    HEDDLE_RT_TRY(me.reduce(one.data(), 1));
+    return heddle_rt_stream_synchronize(me.stream);
   });
   EXPECT_EQ(result.status, HEDDLE_RT_PEER_FAILED);
   EXPECT_THAT(result.message, HasSubstr("all_reduce(tp) waits for rank 1"));
@@ -90,8 +107,9 @@ TEST(Group, DifferentSizesAreSeen) {
   const RunResult result = runRanks(2, {}, [](heddle_rt_context *context) {
     Rank me;
     HEDDLE_RT_TRY(me.start(context));
-    std::vector<float> data(8);
-    return me.reduce(data.data(), me.rank == 0 ? 8 : 4);
+    auto data = me.on(std::vector<float>(8));
+    HEDDLE_RT_TRY(me.reduce(data.data(), me.rank == 0 ? 8 : 4));
+    return heddle_rt_stream_synchronize(me.stream);
   });
   EXPECT_EQ(result.status, HEDDLE_RT_PEER_FAILED);
   EXPECT_THAT(result.message, HasSubstr("the ranks made different calls"));
@@ -105,15 +123,17 @@ TEST(Group, ACallThatNobodyAnswersTimesOut) {
       runRanks(2, options, [&](heddle_rt_context *context) {
         Rank me;
         HEDDLE_RT_TRY(me.start(context));
-        float one = 1;
+        auto one = me.one();
         if (me.rank == 0) {
-          const heddle_rt_status status = me.reduce(&one, 1);
+          heddle_rt_status status = me.reduce(one.data(), 1);
+          if (status == HEDDLE_RT_OK)
+            status = heddle_rt_stream_synchronize(me.stream);
           ended = true;
           return status;
         }
         while (!ended)
           std::this_thread::sleep_for(std::chrono::milliseconds(1));
-        return me.reduce(&one, 1);
+        return me.reduce(one.data(), 1);
       });
   EXPECT_EQ(result.status, HEDDLE_RT_PEER_FAILED);
   EXPECT_EQ(result.rank, 0);
@@ -139,34 +159,17 @@ TEST(Group, ClosingCheckComparesCalls) {
   const RunResult result = runRanks(2, options, [](heddle_rt_context *context) {
     Rank me;
     HEDDLE_RT_TRY(me.start(context));
-    float data[2] = {1, 2};
-    int32_t number[2] = {1, 2};
+    auto data = me.on(std::vector<float>{1, 2});
+    auto number = me.on(std::vector<int32_t>{1, 2});
     if (me.rank == 0) // the same bytes, so that the transport is content
-      return me.reduce(data, 2);
-    return heddle_rt_all_reduce(me.comm, me.stream, number, number, 2,
-                                HEDDLE_RT_I32, HEDDLE_RT_SUM);
+      return me.reduce(data.data(), 2);
+    return heddle_rt_all_reduce(me.comm, me.stream, number.data(),
+                                number.data(), 2, HEDDLE_RT_I32, HEDDLE_RT_SUM);
   });
-  EXPECT_EQ(result.status, HEDDLE_RT_CHECK_FAILED);
+  // At the end, or by the library itself.
+  EXPECT_THAT(result.status,
+              AnyOf(HEDDLE_RT_CHECK_FAILED, HEDDLE_RT_PEER_FAILED));
   EXPECT_THAT(result.message, HasSubstr("communicator tp"));
-}
-
-TEST(Messages, EagerSendsDoNotWait) {
-  const RunResult result = runRanks(2, {}, [](heddle_rt_context *context) {
-    Rank me;
-    HEDDLE_RT_TRY(me.start(context));
-    for (size_t size : {1, 1 << 20}) {
-      std::vector<float> own(size, float(me.rank + 1)), got(size);
-      HEDDLE_RT_TRY(heddle_rt_send(me.comm, me.stream, own.data(),
-                                   int64_t(size), HEDDLE_RT_F32, 1 - me.rank));
-      own.assign(size, -1.0f); // it left from a copy
-      HEDDLE_RT_TRY(heddle_rt_receive(me.comm, me.stream, got.data(),
-                                      int64_t(size), HEDDLE_RT_F32,
-                                      1 - me.rank));
-      EXPECT_EQ(got, std::vector<float>(size, float(2 - me.rank)));
-    }
-    return heddle_rt_stream_synchronize(me.stream);
-  });
-  EXPECT_TRUE(result) << result.message;
 }
 
 TEST(Messages, LateSendsWaitForTheirReceives) {
@@ -184,22 +187,24 @@ TEST(Messages, LateSendsWaitForTheirReceives) {
       // A queue of its own each way, as calls of one communicator begin in
       // order.
       HEDDLE_RT_TRY(heddle_rt_comm_split(context, 0, me.rank, 2, "pp", &back));
-      float own = float(me.rank + 1), got = 0;
+      auto own = me.on(std::vector<float>{float(me.rank + 1)});
+      auto got = me.on(std::vector<float>{0});
       heddle_rt_comm *to = me.rank == 0 ? me.comm : back;
       heddle_rt_comm *from = me.rank == 0 ? back : me.comm;
-      HEDDLE_RT_TRY(
-          heddle_rt_send(to, me.stream, &own, 1, HEDDLE_RT_F32, 1 - me.rank));
-      HEDDLE_RT_TRY(
-          heddle_rt_receive(from, other, &got, 1, HEDDLE_RT_F32, 1 - me.rank));
+      HEDDLE_RT_TRY(heddle_rt_send(to, me.stream, own.data(), 1, HEDDLE_RT_F32,
+                                   1 - me.rank));
+      HEDDLE_RT_TRY(heddle_rt_receive(from, other, got.data(), 1, HEDDLE_RT_F32,
+                                      1 - me.rank));
       HEDDLE_RT_TRY(heddle_rt_stream_synchronize(other));
-      EXPECT_EQ(got, float(2 - me.rank));
+      EXPECT_EQ(got.read()[0], float(2 - me.rank));
       return heddle_rt_stream_synchronize(me.stream);
     });
   };
   const RunResult two = run(false), one = run(true);
   EXPECT_TRUE(two) << two.message;
   EXPECT_EQ(one.status, HEDDLE_RT_PEER_FAILED);
-  EXPECT_THAT(one.message, HasSubstr("nothing moved for 1 s"));
+  EXPECT_THAT(one.message, AnyOf(HasSubstr("nothing moved for 1 s"),
+                                 HasSubstr("waited for its peers for 1 s")));
 }
 
 TEST(Messages, AreReceivedAsTheyWereSent) {
@@ -210,9 +215,8 @@ TEST(Messages, AreReceivedAsTheyWereSent) {
         runRanks(2, options, [&](heddle_rt_context *context) {
           Rank me;
           HEDDLE_RT_TRY(me.start(context));
-          void *data = nullptr;
-          HEDDLE_RT_TRY(
-              heddle_rt_alloc(context, HEDDLE_RT_COMM, 4, "data", &data));
+          auto message = me.one();
+          float *data = message.data();
           if (me.rank == 0)
             return heddle_rt_send(me.comm, me.stream, data, 1, HEDDLE_RT_F32,
                                   1);
@@ -236,16 +240,15 @@ heddle_rt_status passOn(heddle_rt_context *context, int32_t size,
   heddle_rt_comm *out = nullptr, *in = nullptr;
   HEDDLE_RT_TRY(heddle::openChannel(
       context, me.rank, {"pp", size, /*below=*/2, shift}, &out, &in));
-  const int32_t own = me.rank;
-  int32_t got = -1;
+  auto own = me.on(std::vector<int32_t>{me.rank});
+  auto result = me.on(std::vector<int32_t>{-1});
   HEDDLE_RT_TRY(heddle_rt_group_begin(context));
-  HEDDLE_RT_TRY(heddle_rt_receive(in, me.stream, &got, 1, HEDDLE_RT_I32,
-                                  heddle::kSender));
-  HEDDLE_RT_TRY(heddle_rt_send(out, me.stream, &own, 1, HEDDLE_RT_I32,
+  HEDDLE_RT_TRY(heddle_rt_receive(in, me.stream, result.data(), 1,
+                                  HEDDLE_RT_I32, heddle::kSender));
+  HEDDLE_RT_TRY(heddle_rt_send(out, me.stream, own.data(), 1, HEDDLE_RT_I32,
                                heddle::kReceiver));
   HEDDLE_RT_TRY(heddle_rt_group_end(context));
-  HEDDLE_RT_TRY(heddle_rt_stream_synchronize(me.stream));
-  const int32_t place = me.rank / 2;
+  const int32_t got = result.read()[0], place = me.rank / 2;
   EXPECT_EQ(got, ((place - shift) % size + size) % size * 2 + me.rank % 2)
       << "rank " << me.rank << " of " << size << " places, shift " << shift;
   return HEDDLE_RT_OK;
@@ -269,7 +272,9 @@ TEST(Arguments, AreCheckedBeforeAnythingIsQueued) {
   const RunResult result = runRanks(1, {}, [](heddle_rt_context *context) {
     Rank me;
     HEDDLE_RT_TRY(me.start(context));
-    float data[8] = {1, 2, 3, 4, 5, 6, 7, 8};
+    const std::vector<float> values = {1, 2, 3, 4, 5, 6, 7, 8};
+    auto memory = me.on(values);
+    float *data = memory.data();
     EXPECT_EQ(me.reduce(nullptr, 1), HEDDLE_RT_INVALID_ARGUMENT);
     EXPECT_EQ(me.reduce(data, -1), HEDDLE_RT_INVALID_ARGUMENT);
     EXPECT_EQ(me.reduce(nullptr, 0), HEDDLE_RT_OK);
@@ -290,8 +295,7 @@ TEST(Arguments, AreCheckedBeforeAnythingIsQueued) {
     EXPECT_EQ(heddle_rt_group_begin(context), HEDDLE_RT_OK);
     EXPECT_EQ(heddle_rt_zero(me.stream, data, 4), HEDDLE_RT_INVALID_ARGUMENT);
     EXPECT_EQ(heddle_rt_group_end(context), HEDDLE_RT_OK);
-    for (int i = 0; i < 8; ++i)
-      EXPECT_EQ(data[i], float(i + 1));
+    EXPECT_EQ(memory.read(), values);
     return HEDDLE_RT_OK;
   });
   EXPECT_TRUE(result) << result.message;

@@ -1,5 +1,7 @@
 // heddle_rt_gemm against plain loops: transposes, leading dimensions, batches.
 
+#include "OnDevice.h"
+
 #include "heddle/Runtime/Formats.h"
 #include "runtime/common/Status.h"
 #include "runtime/ranks/RunRanks.h"
@@ -19,6 +21,15 @@ namespace {
 
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
+struct Place {
+  heddle_rt_context *context;
+  heddle_rt_stream *stream;
+  template <class T>
+  heddle::test::OnDevice<T> on(const std::vector<T> &values) const {
+    return {context, stream, values};
+  }
+};
+
 /// Runs `body` with one rank's stream.
 template <class Body>
 void withStream(Body body) {
@@ -26,7 +37,7 @@ void withStream(Body body) {
       heddle::ranks::runRanks(1, {}, [&](heddle_rt_context *context) {
         heddle_rt_stream *stream = nullptr;
         HEDDLE_RT_TRY(heddle_rt_stream_create(context, "s", 0, &stream));
-        body(stream);
+        body(Place{context, stream});
         return HEDDLE_RT_OK;
       });
   EXPECT_TRUE(result) << result.message;
@@ -65,8 +76,7 @@ double elementOf(const std::vector<T> &x, bool transposed, int64_t row,
 }
 
 template <class T>
-void check(heddle_rt_stream *stream, heddle_rt_gemm_args args,
-           double tolerance) {
+void check(Place place, heddle_rt_gemm_args args, double tolerance) {
   const int64_t rowsA = args.transpose_a ? args.k : args.m;
   const int64_t rowsB = args.transpose_b ? args.n : args.k;
   args.stride_a = rowsA * args.lda + 5;
@@ -75,15 +85,18 @@ void check(heddle_rt_stream *stream, heddle_rt_gemm_args args,
   const auto a = randomValues<T>(args.batch * args.stride_a, 1);
   const auto b = randomValues<T>(rowsB * args.ldb, 2);
   auto c = randomValues<float>(args.batch * args.stride_c, 3);
-  const auto before = c;
+  const std::vector<float> before = c;
   if (args.beta == 0) // must not be read
     for (int64_t p = 0; p < args.batch; ++p)
       for (int64_t i = 0; i < args.m; ++i)
         for (int64_t j = 0; j < args.n; ++j)
           c[size_t(p * args.stride_c + i * args.ldc + j)] = kNan;
-  ASSERT_EQ(heddle_rt_gemm(stream, &args, a.data(), b.data(), c.data()),
+  auto x = place.on(a), y = place.on(b);
+  auto z = place.on(c);
+  ASSERT_EQ(heddle_rt_gemm(place.stream, &args, x.data(), y.data(), z.data()),
             HEDDLE_RT_OK)
       << heddle_rt_last_error();
+  c = z.read();
   std::vector<bool> written(c.size());
   for (int64_t p = 0; p < args.batch; ++p)
     for (int64_t i = 0; i < args.m; ++i)
@@ -105,7 +118,7 @@ void check(heddle_rt_stream *stream, heddle_rt_gemm_args args,
 }
 
 TEST(Gemm, EqualsLoopsForAllTransposesAndStrides) {
-  withStream([](heddle_rt_stream *stream) {
+  withStream([](Place place) {
     for (const bool ta : {false, true})
       for (const bool tb : {false, true})
         for (const int64_t size : {1, 5, 33})
@@ -116,13 +129,13 @@ TEST(Gemm, EqualsLoopsForAllTransposesAndStrides) {
             args.beta = beta;
             SCOPED_TRACE(testing::Message()
                          << ta << tb << " " << size << " " << beta);
-            check<float>(stream, args, 1e-6);
+            check<float>(place, args, 1e-6);
           }
   });
 }
 
 TEST(Gemm, Bf16IsSummedInFp32) {
-  withStream([](heddle_rt_stream *stream) {
+  withStream([](Place place) {
     for (const bool ta : {false, true})
       for (const bool tb : {false, true}) {
         auto args = argsOf(17, 32, 256, ta, tb);
@@ -130,33 +143,33 @@ TEST(Gemm, Bf16IsSummedInFp32) {
         args.batch = 2;
         args.beta = 1;
         SCOPED_TRACE(testing::Message() << ta << tb);
-        check<bf16>(stream, args, 1e-6);
+        check<bf16>(place, args, 1e-6);
       }
   });
 }
 
 TEST(Gemm, WithNothingToSumCIsBetaC) {
-  withStream([](heddle_rt_stream *stream) {
-    std::vector<float> c(6, 2.0f);
+  withStream([](Place place) {
+    auto c = place.on(std::vector<float>(6, 2.0f));
     auto args = argsOf(2, 2, 0, false, false);
     args.ldc = 3;
     args.beta = 1;
-    EXPECT_EQ(heddle_rt_gemm(stream, &args, nullptr, nullptr, c.data()),
+    EXPECT_EQ(heddle_rt_gemm(place.stream, &args, nullptr, nullptr, c.data()),
               HEDDLE_RT_OK);
-    EXPECT_EQ(c, std::vector<float>(6, 2.0f));
+    EXPECT_EQ(c.read(), std::vector<float>(6, 2.0f));
     args.beta = 0;
-    EXPECT_EQ(heddle_rt_gemm(stream, &args, nullptr, nullptr, c.data()),
+    EXPECT_EQ(heddle_rt_gemm(place.stream, &args, nullptr, nullptr, c.data()),
               HEDDLE_RT_OK);
-    EXPECT_EQ(c, (std::vector<float>{0, 0, 2, 0, 0, 2}));
+    EXPECT_EQ(c.read(), (std::vector<float>{0, 0, 2, 0, 0, 2}));
   });
 }
 
 TEST(Gemm, RefusesWhatItCannotDo) {
-  withStream([](heddle_rt_stream *stream) {
-    std::vector<float> x(64);
+  withStream([](Place place) {
+    auto x = place.on(std::vector<float>(64));
     const auto expect = [&](heddle_rt_gemm_args args, const void *a, void *c,
                             const char *sentence) {
-      EXPECT_EQ(heddle_rt_gemm(stream, &args, a, x.data() + 32, c),
+      EXPECT_EQ(heddle_rt_gemm(place.stream, &args, a, x.data() + 32, c),
                 HEDDLE_RT_INVALID_ARGUMENT);
       EXPECT_THAT(heddle_rt_last_error(), HasSubstr(sentence));
     };
@@ -182,14 +195,17 @@ TEST(Gemm, RefusesWhatItCannotDo) {
 }
 
 TEST(Gemm, OperandsMayBeColumnsOfOneMatrix) {
-  withStream([](heddle_rt_stream *stream) {
+  withStream([](Place place) {
     // Rows of 6: a is columns 0-1, b columns 2-3, c columns 4-5.
-    std::vector<float> x = {1, 2, 1, 0, 9, 9, 3, 4, 0, 1, 9, 9};
+    auto x = place.on(std::vector<float>{1, 2, 1, 0, 9, 9, 3, 4, 0, 1, 9, 9});
     auto args = argsOf(2, 2, 2, false, false);
     args.lda = args.ldb = args.ldc = 6;
-    EXPECT_EQ(heddle_rt_gemm(stream, &args, &x[0], &x[2], &x[4]), HEDDLE_RT_OK)
+    EXPECT_EQ(heddle_rt_gemm(place.stream, &args, x.data(), x.data() + 2,
+                             x.data() + 4),
+              HEDDLE_RT_OK)
         << heddle_rt_last_error();
-    EXPECT_EQ(x, (std::vector<float>{1, 2, 1, 0, 1, 2, 3, 4, 0, 1, 3, 4}));
+    EXPECT_EQ(x.read(),
+              (std::vector<float>{1, 2, 1, 0, 1, 2, 3, 4, 0, 1, 3, 4}));
   });
 }
 

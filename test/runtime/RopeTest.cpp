@@ -1,5 +1,7 @@
 // heddle_rt_rope against rotations in fp64.
 
+#include "OnDevice.h"
+
 #include "heddle/Runtime/Formats.h"
 #include "runtime/common/Status.h"
 #include "runtime/ranks/RunRanks.h"
@@ -33,8 +35,12 @@ heddle::ranks::RunResult rotate(std::vector<T> &values, bool inverse,
     args.frequencies = kFrequencies.data();
     args.inverse = inverse;
     args.dtype = dtype;
-    return heddle_rt_rope(stream, &args, values.data(), kPositions.data(),
-                          values.data());
+    heddle::test::OnDevice<T> x(context, stream, values);
+    heddle::test::OnDevice<int32_t> positions(context, stream, kPositions);
+    HEDDLE_RT_TRY(
+        heddle_rt_rope(stream, &args, x.data(), positions.data(), x.data()));
+    values = x.read();
+    return HEDDLE_RT_OK;
   });
 }
 

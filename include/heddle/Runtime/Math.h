@@ -143,14 +143,14 @@ HEDDLE_FN float erf(float x) {
 
 /// Angle, quarter turns: x = quarter * pi / 2 + angle, |angle| <= pi / 4. The
 /// reduction is in double, so that the angle is right up to |x| = 2^30.
-HEDDLE_FN float reduceAngle(float x, uint32_t &quarter) {
+HEDDLE_FN float reduceAngle(double x, uint32_t &quarter) {
   const double shifter = 6755399441055744.0; // 1.5 * 2^52
-  const double shifted = ::fma(double(x), 0.63661977236758134, shifter);
+  const double shifted = ::fma(x, 0.63661977236758134, shifter);
   const double n = shifted - shifter;
   uint64_t bits;
   memcpy(&bits, &shifted, sizeof bits);
   quarter = uint32_t(bits);
-  const double r = ::fma(n, -1.5707963267948966, double(x));
+  const double r = ::fma(n, -1.5707963267948966, x);
   return float(::fma(n, -6.123233995736766e-17, r));
 }
 HEDDLE_FN float sineOrCosine(float r, uint32_t quarter) {
@@ -168,12 +168,12 @@ HEDDLE_FN float sineOrCosine(float r, uint32_t quarter) {
 }
 HEDDLE_FN float sin(float x) {
   uint32_t quarter;
-  const float r = reduceAngle(x, quarter);
+  const float r = reduceAngle(double(x), quarter);
   return sineOrCosine(r, quarter);
 }
 HEDDLE_FN float cos(float x) {
   uint32_t quarter;
-  const float r = reduceAngle(x, quarter);
+  const float r = reduceAngle(double(x), quarter);
   return sineOrCosine(r, quarter + 1u);
 }
 

@@ -1,0 +1,505 @@
+// The collectives of heddle_rt.h over NCCL. NCCL moves whole buffers; where a
+// dimension inside is cut, parts are packed before and unpacked after, by
+// copies of the same stream.
+
+#include "runtime/common/Dtype.h"
+#include "runtime/cuda/Context.h"
+#include "runtime/cuda/Kernels.h"
+
+#include <utility>
+
+using heddle::cuda::checked;
+using heddle::cuda::Member;
+using heddle::ranks::checkHandles;
+using heddle::ranks::CollectiveCall;
+using heddle::runtime::bytesOf;
+using heddle::runtime::invalid;
+
+namespace heddle::cuda {
+
+namespace {
+
+/// The type that moves elements; it also sums them.
+ncclDataType_t typeOf(heddle_rt_dtype dtype) {
+  switch (dtype) {
+  case HEDDLE_RT_F32:
+    return ncclFloat32;
+  case HEDDLE_RT_BF16:
+    return ncclBfloat16;
+  case HEDDLE_RT_F16:
+    return ncclFloat16;
+  case HEDDLE_RT_I32:
+    return ncclInt32;
+  case HEDDLE_RT_I64:
+    return ncclInt64;
+  case HEDDLE_RT_F64:
+    return ncclFloat64;
+  default:
+    return ncclUint8;
+  }
+}
+
+/// After a launch, an event that says when it is over.
+heddle_rt_status mark(heddle_rt_stream *stream, const Member &member) {
+  heddle_rt_context *context = stream->context;
+  cudaEvent_t event = nullptr;
+  if (!context->spareEvents.empty()) {
+    event = context->spareEvents.back();
+    context->spareEvents.pop_back();
+  } else {
+    HEDDLE_RT_TRY(
+        checked(cudaEventCreateWithFlags(&event, cudaEventDisableTiming),
+                "{}: an event", member.name));
+  }
+  context->pending.push_back(
+      {member.comm, member.name, member.comm->begun, event});
+  return checked(cudaEventRecord(event, stream->native), "{}: an event",
+                 member.name);
+}
+
+heddle_rt_status runAll(std::vector<Member> &members) {
+  HEDDLE_RT_TRY(checked(ncclGroupStart(), "ncclGroupStart"));
+  heddle_rt_status status = HEDDLE_RT_OK;
+  for (Member &member : members)
+    if (status == HEDDLE_RT_OK)
+      status = member.run();
+  const std::string sentence = runtime::lastError();
+  const ncclResult_t end = ncclGroupEnd();
+  if (status != HEDDLE_RT_OK)
+    return runtime::failWith(status, sentence);
+  if (end != ncclSuccess && end != ncclInProgress)
+    return failed(end, fmt::format("{}: ncclGroupEnd", members[0].name));
+  for (Member &member : members) {
+    ncclResult_t state = ncclSuccess;
+    HEDDLE_RT_TRY(checked(ncclCommGetAsyncError(member.comm->nccl, &state),
+                          "{}", member.name));
+    HEDDLE_RT_TRY(
+        settle(member.comm->context, member.comm->nccl, state, member.name));
+  }
+  return HEDDLE_RT_OK;
+}
+
+} // namespace
+
+heddle_rt_status launchMembers(heddle_rt_stream *stream,
+                               std::vector<Member> members) {
+  heddle_rt_context *context = stream->context;
+  constexpr size_t kMany = 64;
+  if (context->pending.size() > kMany)
+    retire(context);
+  for (Member &member : members) {
+    ++member.comm->begun;
+    for (const Member::Step &step : member.before)
+      HEDDLE_RT_TRY(step());
+  }
+  HEDDLE_RT_TRY(runAll(members));
+  for (Member &member : members) {
+    HEDDLE_RT_TRY(mark(stream, member));
+    for (const Member::Step &step : member.after)
+      HEDDLE_RT_TRY(step());
+  }
+  return HEDDLE_RT_OK;
+}
+
+} // namespace heddle::cuda
+
+namespace {
+
+using heddle::cuda::allocateOn;
+using heddle::cuda::freeOn;
+using heddle::cuda::typeOf;
+
+/// What a collective is made of.
+struct Launch {
+  heddle_rt_comm *comm;
+  heddle_rt_stream *stream;
+  const char *name;
+  int64_t size; ///< bytes of an element
+
+  heddle_rt_status nccl(ncclResult_t result, const char *call) const {
+    return result == ncclInProgress ? HEDDLE_RT_OK
+                                    : checked(result, "{}: {}", name, call);
+  }
+  heddle_rt_status cuda(cudaError_t error, const char *call) const {
+    return checked(error, "{}: {}", name, call);
+  }
+  /// `runs` runs of `bytes`, each `toPitch` and `fromPitch` from the next.
+  heddle_rt_status copy(void *to, int64_t toPitch, const void *from,
+                        int64_t fromPitch, int64_t bytes, int64_t runs) const {
+    return cuda(cudaMemcpy2DAsync(to, size_t(toPitch), from, size_t(fromPitch),
+                                  size_t(bytes), size_t(runs),
+                                  cudaMemcpyDefault, stream->native),
+                "cudaMemcpy2DAsync");
+  }
+};
+
+std::byte *at(const void *base, int64_t bytes) {
+  return static_cast<std::byte *>(const_cast<void *>(base)) + bytes;
+}
+
+/// Where a launch reads and writes: the caller's memory, or what a step before
+/// it made of that.
+struct Places {
+  const void *input;
+  void *output;
+};
+
+/// Checks order and ranges, then queues the launch or adds it to the group.
+/// `make` gives it its steps.
+template <class Make>
+heddle_rt_status queue(heddle_rt_comm *comm, heddle_rt_stream *stream,
+                       const CollectiveCall &call, Make make) {
+  if (call.elements == 0)
+    return HEDDLE_RT_OK;
+  heddle_rt_context *context = comm->context;
+  const char *name =
+      context->intern(fmt::format("{}({})", call.operation, comm->axis));
+  heddle::cuda::OpenGroup *group = context->group.get();
+  if (group && group->stream && group->stream != stream)
+    return invalid("{} on stream {} in a group on stream {}", name,
+                   stream->name, group->stream->name);
+  const auto accesses = call.accesses();
+  HEDDLE_RT_TRY(
+      context->watch(stream->number, name, accesses.data(), accesses.size()));
+  HEDDLE_RT_TRY(context->die(
+      checked(cudaSetDevice(context->device), "{}: its GPU", name)));
+  heddle::ranks::count(call, *comm);
+  Member member{comm, name, {}, {}, {}};
+  const auto places = std::make_shared<Places>(
+      Places{call.input.data, const_cast<void *>(call.output.data)});
+  make(Launch{comm, stream, name, bytesOf(call.dtype)}, places, member);
+  if (!group)
+    return context->die(
+        heddle::cuda::launchMembers(stream, {std::move(member)}));
+  group->stream = stream;
+  group->members.push_back(std::move(member));
+  return HEDDLE_RT_OK;
+}
+
+using PlacesPtr = std::shared_ptr<Places>;
+
+/// Memory for the time of a launch: taken by the first step, given back by the
+/// last one added. `use` gets it.
+template <class Use>
+void withScratch(const Launch &launch, Member &member, int64_t bytes, Use use) {
+  const auto memory = std::make_shared<void *>(nullptr);
+  member.before.push_back([=] {
+    HEDDLE_RT_TRY(allocateOn(launch.stream, bytes, memory.get()));
+    return use(*memory);
+  });
+  member.after.push_back([=] { return freeOn(launch.stream, *memory); });
+}
+
+/// NCCL's maximum lets a number win over NaN. As integers in the order of the
+/// floats, with NaN above all, NaN wins.
+/// \param offset  of the output among the input's elements.
+void reduceKeys(const Launch &launch, const PlacesPtr &places, Member &member,
+                const CollectiveCall &call, int64_t offset) {
+  const cudaStream_t stream = launch.stream->native;
+  const int64_t size = call.dtype == HEDDLE_RT_F64 ? 8 : 4;
+  void *output = const_cast<void *>(call.output.data);
+  const int64_t count = call.output.elements, all = call.input.elements;
+  member.after.push_back([=] {
+    return launch.cuda(heddle::cuda::launchFromKeys(
+                           stream, call.dtype, places->output, output, count),
+                       "from keys of a maximum");
+  });
+  withScratch(launch, member, all * size, [=](void *keys) {
+    const cudaError_t error = heddle::cuda::launchToKeys(
+        stream, call.dtype, places->input, keys, all);
+    places->input = keys;
+    places->output = at(keys, offset * size);
+    return launch.cuda(error, "to keys of a maximum");
+  });
+}
+
+/// How a reduction's elements are reduced.
+struct Reduced {
+  ncclDataType_t type;
+  ncclRedOp_t operation;
+  bool keys; ///< as integers
+};
+
+Reduced reducedAs(heddle_rt_dtype dtype, heddle_rt_reduction reduction) {
+  if (reduction == HEDDLE_RT_SUM)
+    return {typeOf(dtype), ncclSum, false};
+  switch (dtype) {
+  case HEDDLE_RT_F64:
+    return {ncclInt64, ncclMax, true};
+  case HEDDLE_RT_F32:
+  case HEDDLE_RT_BF16:
+  case HEDDLE_RT_F16:
+    return {ncclInt32, ncclMax, true};
+  default:
+    return {typeOf(dtype), ncclMax, false};
+  }
+}
+
+/// Runs of an operand that lie apart, and as NCCL moves them: side by side, by
+/// peer.
+struct Packing {
+  int64_t runs, bytes; ///< of each peer
+  int64_t pitch;       ///< from run to run
+  int64_t shift;       ///< from peer to peer
+  int64_t peerBytes() const { return runs * bytes; }
+};
+
+heddle_rt_status pack(const Launch &launch, const Packing &p, const void *from,
+                      void *to) {
+  for (int64_t peer = 0; peer < launch.comm->size; ++peer)
+    HEDDLE_RT_TRY(launch.copy(at(to, peer * p.peerBytes()), p.bytes,
+                              at(from, peer * p.shift), p.pitch, p.bytes,
+                              p.runs));
+  return HEDDLE_RT_OK;
+}
+
+heddle_rt_status unpack(const Launch &launch, const Packing &p,
+                        const void *from, void *to) {
+  for (int64_t peer = 0; peer < launch.comm->size; ++peer)
+    HEDDLE_RT_TRY(launch.copy(at(to, peer * p.shift), p.pitch,
+                              at(from, peer * p.peerBytes()), p.bytes, p.bytes,
+                              p.runs));
+  return HEDDLE_RT_OK;
+}
+
+/// The input is packed before the launch, where it has more than one run.
+void packInput(const Launch &launch, const PlacesPtr &places, Member &member,
+               const Packing &p) {
+  if (p.runs == 1)
+    return;
+  withScratch(launch, member, p.peerBytes() * launch.comm->size,
+              [=](void *packed) {
+                const void *from = std::exchange(places->input, packed);
+                return pack(launch, p, from, packed);
+              });
+}
+
+/// The output is unpacked after it.
+void unpackOutput(const Launch &launch, const PlacesPtr &places, Member &member,
+                  const Packing &p) {
+  if (p.runs == 1)
+    return;
+  void *to = places->output;
+  member.after.push_back([=] { return unpack(launch, p, places->output, to); });
+  withScratch(launch, member, p.peerBytes() * launch.comm->size,
+              [=](void *packed) {
+                places->output = packed;
+                return HEDDLE_RT_OK;
+              });
+}
+
+} // namespace
+
+heddle_rt_status heddle_rt_all_reduce(heddle_rt_comm *comm,
+                                      heddle_rt_stream *stream,
+                                      const void *input, void *output,
+                                      int64_t elements, heddle_rt_dtype dtype,
+                                      heddle_rt_reduction reduction) {
+  CollectiveCall call{"all_reduce", dtype};
+  HEDDLE_RT_TRY(checkHandles(call, comm, stream));
+  HEDDLE_RT_TRY(heddle::ranks::checkAllReduce(call, *comm, input, output,
+                                              elements, reduction));
+  const auto make = [&](const Launch &launch, const PlacesPtr &places,
+                        Member &member) {
+    const Reduced as = reducedAs(dtype, reduction);
+    if (as.keys)
+      reduceKeys(launch, places, member, call, 0);
+    member.run = [=] {
+      return launch.nccl(ncclAllReduce(places->input, places->output,
+                                       size_t(elements), as.type, as.operation,
+                                       comm->nccl, stream->native),
+                         "ncclAllReduce");
+    };
+  };
+  return queue(comm, stream, call, make);
+}
+
+heddle_rt_status heddle_rt_reduce_scatter(heddle_rt_comm *comm,
+                                          heddle_rt_stream *stream,
+                                          const void *input, void *output,
+                                          int64_t outer, int64_t slice,
+                                          heddle_rt_dtype dtype,
+                                          heddle_rt_reduction reduction) {
+  CollectiveCall call{"reduce_scatter", dtype};
+  HEDDLE_RT_TRY(checkHandles(call, comm, stream));
+  HEDDLE_RT_TRY(heddle::ranks::checkReduceScatter(call, *comm, input, output,
+                                                  outer, slice, reduction));
+  const auto make = [&](const Launch &launch, const PlacesPtr &places,
+                        Member &member) {
+    const Reduced as = reducedAs(dtype, reduction);
+    const int64_t bytes = slice * launch.size;
+    packInput(launch, places, member,
+              {outer, bytes, comm->size * bytes, bytes});
+    if (as.keys)
+      reduceKeys(launch, places, member, call, comm->rank * outer * slice);
+    member.run = [=] {
+      return launch.nccl(ncclReduceScatter(places->input, places->output,
+                                           size_t(outer * slice), as.type,
+                                           as.operation, comm->nccl,
+                                           stream->native),
+                         "ncclReduceScatter");
+    };
+  };
+  return queue(comm, stream, call, make);
+}
+
+heddle_rt_status heddle_rt_all_gather(heddle_rt_comm *comm,
+                                      heddle_rt_stream *stream,
+                                      const void *input, void *output,
+                                      int64_t outer, int64_t slice,
+                                      heddle_rt_dtype dtype) {
+  CollectiveCall call{"all_gather", dtype};
+  HEDDLE_RT_TRY(checkHandles(call, comm, stream));
+  HEDDLE_RT_TRY(
+      heddle::ranks::checkAllGather(call, *comm, input, output, outer, slice));
+  const auto make = [&](const Launch &launch, const PlacesPtr &places,
+                        Member &member) {
+    const int64_t bytes = slice * launch.size;
+    unpackOutput(launch, places, member,
+                 {outer, bytes, comm->size * bytes, bytes});
+    member.run = [=] {
+      return launch.nccl(ncclAllGather(places->input, places->output,
+                                       size_t(outer * slice), typeOf(dtype),
+                                       comm->nccl, stream->native),
+                         "ncclAllGather");
+    };
+  };
+  return queue(comm, stream, call, make);
+}
+
+/// Sends the `peer`-th of equal parts to each peer and receives as many; the
+/// own one is copied.
+static heddle_rt_status exchange(const Launch &launch, const Places &places,
+                                 int64_t bytes) {
+  heddle_rt_comm *comm = launch.comm;
+  const cudaStream_t stream = launch.stream->native;
+  for (int peer = 0; peer < comm->size; ++peer) {
+    const void *from = at(places.input, peer * bytes);
+    void *to = at(places.output, peer * bytes);
+    HEDDLE_RT_TRY(launch.nccl(
+        ncclSend(from, size_t(bytes), ncclUint8, peer, comm->nccl, stream),
+        "ncclSend"));
+    HEDDLE_RT_TRY(launch.nccl(
+        ncclRecv(to, size_t(bytes), ncclUint8, peer, comm->nccl, stream),
+        "ncclRecv"));
+  }
+  return HEDDLE_RT_OK;
+}
+
+heddle_rt_status heddle_rt_all_to_all(heddle_rt_comm *comm,
+                                      heddle_rt_stream *stream,
+                                      const void *input, void *output,
+                                      const heddle_rt_all_to_all_shape *shape,
+                                      heddle_rt_dtype dtype) {
+  CollectiveCall call{"all_to_all", dtype};
+  HEDDLE_RT_TRY(checkHandles(call, comm, stream));
+  HEDDLE_RT_TRY(
+      heddle::ranks::checkAllToAll(call, *comm, input, output, shape));
+  const auto make = [&](const Launch &launch, const PlacesPtr &places,
+                        Member &member) {
+    const heddle_rt_all_to_all_shape s = *shape;
+    const int64_t n = comm->size, inner = s.inner * launch.size;
+    // Both orders have one side that is cut outside and one that is inside.
+    const int64_t outside = (s.split_first ? s.split : s.concat) * s.middle *
+                            (s.split_first ? s.concat : s.split) * inner;
+    const int64_t inside = (s.split_first ? s.concat : s.split) * inner;
+    const int64_t rows =
+        s.outer * s.middle * (s.split_first ? s.split : s.concat);
+    const Packing whole{s.outer, outside, n * outside, outside};
+    const Packing parts{rows, inside, n * inside, inside};
+    packInput(launch, places, member, s.split_first ? whole : parts);
+    unpackOutput(launch, places, member, s.split_first ? parts : whole);
+    const int64_t bytes = whole.peerBytes();
+    member.run = [=] { return exchange(launch, *places, bytes); };
+  };
+  return queue(comm, stream, call, make);
+}
+
+heddle_rt_status heddle_rt_permute(heddle_rt_comm *comm,
+                                   heddle_rt_stream *stream, const void *input,
+                                   void *output, int64_t elements,
+                                   heddle_rt_dtype dtype, const int32_t *from) {
+  CollectiveCall call{"permute", dtype};
+  HEDDLE_RT_TRY(checkHandles(call, comm, stream));
+  HEDDLE_RT_TRY(
+      heddle::ranks::checkPermute(call, *comm, input, output, elements, from));
+  const auto make = [&](const Launch &launch, const PlacesPtr &places,
+                        Member &member) {
+    const std::vector<int32_t> source(from, from + comm->size);
+    member.run = [=]() -> heddle_rt_status {
+      for (int place = 0; place < comm->size; ++place)
+        if (source[size_t(place)] == comm->rank)
+          HEDDLE_RT_TRY(launch.nccl(ncclSend(places->input, size_t(elements),
+                                             typeOf(dtype), place, comm->nccl,
+                                             stream->native),
+                                    "ncclSend"));
+      const int32_t own = source[size_t(comm->rank)];
+      if (own < 0)
+        return HEDDLE_RT_OK;
+      return launch.nccl(ncclRecv(places->output, size_t(elements),
+                                  typeOf(dtype), own, comm->nccl,
+                                  stream->native),
+                         "ncclRecv");
+    };
+  };
+  return queue(comm, stream, call, make);
+}
+
+heddle_rt_status heddle_rt_send(heddle_rt_comm *comm, heddle_rt_stream *stream,
+                                const void *input, int64_t elements,
+                                heddle_rt_dtype dtype, int32_t peer) {
+  CollectiveCall call{"send", dtype};
+  HEDDLE_RT_TRY(checkHandles(call, comm, stream));
+  HEDDLE_RT_TRY(heddle::ranks::checkSend(call, *comm, input, elements, peer));
+  const auto make = [&](const Launch &launch, const PlacesPtr &,
+                        Member &member) {
+    member.run = [=] {
+      return launch.nccl(ncclSend(input, size_t(elements), typeOf(dtype), peer,
+                                  comm->nccl, stream->native),
+                         "ncclSend");
+    };
+  };
+  return queue(comm, stream, call, make);
+}
+
+heddle_rt_status heddle_rt_receive(heddle_rt_comm *comm,
+                                   heddle_rt_stream *stream, void *output,
+                                   int64_t elements, heddle_rt_dtype dtype,
+                                   int32_t peer) {
+  CollectiveCall call{"receive", dtype};
+  HEDDLE_RT_TRY(checkHandles(call, comm, stream));
+  HEDDLE_RT_TRY(
+      heddle::ranks::checkReceive(call, *comm, output, elements, peer));
+  const auto make = [&](const Launch &launch, const PlacesPtr &,
+                        Member &member) {
+    member.run = [=] {
+      return launch.nccl(ncclRecv(output, size_t(elements), typeOf(dtype), peer,
+                                  comm->nccl, stream->native),
+                         "ncclRecv");
+    };
+  };
+  return queue(comm, stream, call, make);
+}
+
+heddle_rt_status heddle_rt_group_begin(heddle_rt_context *context) {
+  if (!context)
+    return invalid("heddle_rt_group_begin: context is NULL");
+  HEDDLE_RT_TRY(context->alive());
+  if (context->group)
+    return invalid("heddle_rt_group_begin within a group");
+  context->group = std::make_unique<heddle::cuda::OpenGroup>();
+  return HEDDLE_RT_OK;
+}
+
+heddle_rt_status heddle_rt_group_end(heddle_rt_context *context) {
+  if (!context)
+    return invalid("heddle_rt_group_end: context is NULL");
+  HEDDLE_RT_TRY(context->alive());
+  if (!context->group)
+    return invalid("heddle_rt_group_end without a group_begin");
+  const auto group = std::move(context->group);
+  if (group->members.empty())
+    return HEDDLE_RT_OK;
+  return context->die(
+      heddle::cuda::launchMembers(group->stream, std::move(group->members)));
+}

@@ -1,0 +1,44 @@
+//===- Kernels.h - The runtime's own kernels ------------------------------===//
+//
+// Launchers, so that what nvcc compiles is kept to the .cu files. Arguments
+// have been checked. Each returns what the launch does.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef RUNTIME_CUDA_KERNELS_H
+#define RUNTIME_CUDA_KERNELS_H
+
+#include "heddle/Runtime/heddle_rt.h"
+#include "runtime/common/AttentionPointers.h"
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+namespace heddle::cuda {
+
+inline constexpr int64_t kMostHeadSize = 256;
+inline constexpr int64_t kMostFrequencies = 256;
+
+/// heddle_rt_attention, without matrix units: the meaning for every mask,
+/// format and size; not the speed.
+cudaError_t launchAttention(cudaStream_t stream,
+                            const heddle_rt_attention_args &args,
+                            const runtime::AttentionPointers &pointers);
+cudaError_t launchAttentionGrad(cudaStream_t stream,
+                                const heddle_rt_attention_args &args,
+                                const runtime::AttentionPointers &pointers);
+
+cudaError_t launchRope(cudaStream_t stream, const heddle_rt_rope_args &args,
+                       const void *input, const int32_t *positions,
+                       void *output);
+
+/// Floats as integers of the same order, with NaN above all: i32, of f64 i64.
+cudaError_t launchToKeys(cudaStream_t stream, heddle_rt_dtype dtype,
+                         const void *floats, void *keys, int64_t elements);
+cudaError_t launchFromKeys(cudaStream_t stream, heddle_rt_dtype dtype,
+                           const void *keys, void *floats, int64_t elements);
+
+} // namespace heddle::cuda
+
+#endif

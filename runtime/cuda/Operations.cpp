@@ -1,0 +1,121 @@
+// Products, attention and rotations of heddle_rt.h. Checks are in common/, the
+// arithmetic in cuBLASLt and the kernels.
+
+#include "runtime/common/AttentionCall.h"
+#include "runtime/common/Dtype.h"
+#include "runtime/common/RopeCall.h"
+#include "runtime/cuda/Kernels.h"
+#include "runtime/cuda/Products.h"
+
+using heddle::cuda::checked;
+using heddle::cuda::openFor;
+using heddle::cuda::watch;
+using heddle::runtime::attentionName;
+using heddle::runtime::AttentionPointers;
+using heddle::runtime::bytesOf;
+using heddle::runtime::GemmCall;
+using heddle::runtime::invalid;
+
+/// With nothing to sum, C is beta C; cuBLASLt has no such product.
+static heddle_rt_status scaleOnly(heddle_rt_stream *stream,
+                                  const GemmCall &gemm, void *c) {
+  const heddle_rt_gemm_args &args = gemm.args;
+  if (args.beta == 1.0f)
+    return HEDDLE_RT_OK;
+  if (args.beta != 0.0f)
+    return invalid("{}: k is 0 and beta {}: expected 0 or 1", gemm.name(),
+                   args.beta);
+  const int64_t size = bytesOf(args.c);
+  for (int64_t i = 0; i < args.batch; ++i)
+    HEDDLE_RT_TRY(
+        checked(cudaMemset2DAsync(
+                    static_cast<std::byte *>(c) + i * args.stride_c * size,
+                    size_t(args.ldc * size), 0, size_t(args.n * size),
+                    size_t(args.m), stream->native),
+                "{}: zeros", gemm.name()));
+  return HEDDLE_RT_OK;
+}
+
+heddle_rt_status heddle_rt_gemm(heddle_rt_stream *stream,
+                                const heddle_rt_gemm_args *args, const void *a,
+                                const void *b, void *c) {
+  if (!stream || !args)
+    return invalid("heddle_rt_gemm: {} is NULL", stream ? "args" : "stream");
+  const GemmCall gemm(*args);
+  HEDDLE_RT_TRY(gemm.check(a, b, c));
+  if (args->batch > INT32_MAX)
+    return invalid("{}: {} products, at most {}", gemm.name(), args->batch,
+                   INT32_MAX);
+  if (gemm.isEmpty())
+    return openFor(stream, gemm.name());
+  std::vector<heddle_rt_access> accesses;
+  if (stream->context->watching())
+    accesses = gemm.accesses(a, b, c);
+  HEDDLE_RT_TRY(watch(stream, gemm.name(), accesses));
+  return stream->context->die(
+      args->k == 0 ? scaleOnly(stream, gemm, c)
+                   : stream->context->products->run(stream, gemm, a, b, c));
+}
+
+/// Both directions, from the checks to the launch.
+static heddle_rt_status attend(heddle_rt_stream *stream,
+                               const heddle_rt_attention_args *args,
+                               const AttentionPointers &pointers, bool grad) {
+  if (!stream || !args)
+    return invalid("heddle_rt_attention{}: {} is NULL", grad ? "_grad" : "",
+                   stream ? "args" : "stream");
+  HEDDLE_RT_TRY(heddle::runtime::checkAttentionArgs(*args));
+  if (args->head_size > heddle::cuda::kMostHeadSize)
+    return invalid("{}: heads of {} elements, at most {}", attentionName(*args),
+                   args->head_size, heddle::cuda::kMostHeadSize);
+  if (heddle::runtime::isEmptyAttention(*args, grad))
+    return openFor(stream, attentionName(*args));
+  HEDDLE_RT_TRY(heddle::runtime::checkAttention(*args, pointers, grad));
+  std::vector<heddle_rt_access> accesses;
+  if (stream->context->watching())
+    accesses = heddle::runtime::attentionAccesses(*args, pointers, grad);
+  HEDDLE_RT_TRY(watch(stream, attentionName(*args), accesses));
+  const cudaError_t error =
+      grad ? heddle::cuda::launchAttentionGrad(stream->native, *args, pointers)
+           : heddle::cuda::launchAttention(stream->native, *args, pointers);
+  return stream->context->die(checked(error, "{}", attentionName(*args)));
+}
+
+heddle_rt_status heddle_rt_attention(heddle_rt_stream *stream,
+                                     const heddle_rt_attention_args *args,
+                                     const void *q, const void *k,
+                                     const void *v, void *o, float *lse) {
+  return attend(stream, args, {q, k, v, o, lse}, false);
+}
+
+heddle_rt_status heddle_rt_attention_grad(heddle_rt_stream *stream,
+                                          const heddle_rt_attention_args *args,
+                                          const void *q, const void *k,
+                                          const void *v, const void *o,
+                                          const float *lse, const void *gradO,
+                                          void *gradQ, void *gradK,
+                                          void *gradV) {
+  return attend(stream, args, {q, k, v, o, lse, gradO, gradQ, gradK, gradV},
+                true);
+}
+
+heddle_rt_status heddle_rt_rope(heddle_rt_stream *stream,
+                                const heddle_rt_rope_args *args,
+                                const void *input, const int32_t *positions,
+                                void *output) {
+  if (!stream || !args)
+    return invalid("heddle_rt_rope: {} is NULL", stream ? "args" : "stream");
+  HEDDLE_RT_TRY(heddle::runtime::checkRope(*args, input, positions, output));
+  const char *name = heddle::runtime::ropeName(*args);
+  if (args->head_size > 2 * heddle::cuda::kMostFrequencies)
+    return invalid("{}: heads of {} elements, at most {}", name,
+                   args->head_size, 2 * heddle::cuda::kMostFrequencies);
+  if (heddle::runtime::ropeElements(*args) == 0)
+    return openFor(stream, name);
+  HEDDLE_RT_TRY(
+      watch(stream, name,
+            heddle::runtime::ropeAccesses(*args, input, positions, output)));
+  return stream->context->die(checked(
+      heddle::cuda::launchRope(stream->native, *args, input, positions, output),
+      "{}", name));
+}
