@@ -6,9 +6,9 @@
 #include "runtime/ranks/Inspect.h"
 #include "runtime/ranks/ThreadTransport.h"
 
-#include <cerrno>
+#include <chrono>
 #include <cstdlib>
-#include <cstring>
+#include <thread>
 
 using heddle::cuda::checked;
 using heddle::runtime::failWith;
@@ -18,10 +18,25 @@ using heddle::runtime::orUnnamed;
 
 heddle_rt_context::heddle_rt_context() = default;
 
-/// Nothing is waited for: what must end in peace has.
+/// What was queued before a failure still uses memory; after the abort of the
+/// communicators it ends by itself. Not waited for without end: the device may
+/// be what failed.
+static void quiesce(cudaStream_t stream) {
+  using Clock = std::chrono::steady_clock;
+  constexpr std::chrono::seconds kPatience(5);
+  const Clock::time_point start = Clock::now();
+  while (cudaStreamQuery(stream) == cudaErrorNotReady &&
+         Clock::now() - start < kPatience)
+    std::this_thread::yield();
+}
+
 heddle_rt_context::~heddle_rt_context() {
   cudaSetDevice(device);
   heddle::cuda::abortComms(this);
+  for (heddle_rt_stream &stream : streams)
+    quiesce(stream.native);
+  if (setup)
+    quiesce(setup);
   for (heddle_rt_event &event : events)
     cudaEventDestroy(event.native);
   for (const heddle::cuda::Pending &launch : pending)

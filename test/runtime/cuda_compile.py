@@ -1,10 +1,10 @@
-"""Compiles every CUDA skeleton for sm_90a; fails on an error or a spill. Usage: cuda_compile.py NVCC ROOT OBJECT."""
+"""Compiles kernels for sm_90a; fails on an error, a spill or a stack frame. Usage: cuda_compile.py NVCC ROOT OBJECT SOURCE"""
 import re, subprocess, sys
 
-nvcc, root, target = sys.argv[1:]
+nvcc, root, target, source = sys.argv[1:]
 done = subprocess.run(
     [nvcc, "-std=c++20", "-gencode", "arch=compute_90a,code=sm_90a", "-fmad=false", "-Xptxas", "-v", "-I", root,
-     "-I", root + "/include", "-c", root + "/test/runtime/CudaCompile.cu", "-o", target],
+     "-I", root + "/include", "-c", root + "/" + source, "-o", target],
     stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 properties = re.findall(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", done.stdout)
 registers = [int(n) for n in re.findall(r"Used (\d+) registers", done.stdout)]

@@ -170,8 +170,10 @@ cudaStream_t Device::addStream() {
 
 void Device::removeStream(cudaStream_t stream) {
   const std::scoped_lock lock(mutex);
-  for (const Item &item : stream->items)
+  for (const Item &item : stream->items) {
     running -= item.launch && item.begun;
+    notBegun.erase(item.launch && !item.begun ? item.turn : UINT64_MAX);
+  }
   std::erase_if(streams, [&](const auto &s) { return s.get() == stream; });
 }
 
@@ -191,6 +193,7 @@ void Device::pushLaunch(cudaStream_t stream, std::shared_ptr<Launch> launch) {
   Item item;
   item.launch = std::move(launch);
   item.turn = turns++;
+  notBegun.insert(item.turn);
   stream->items.push_back(std::move(item));
 }
 
@@ -203,7 +206,8 @@ bool Device::ready(Item &item) {
     return item.launch->finished();
   // With several communicators on a device the order of launches must be the
   // same on all ranks, and is the host's [NCCL, NCCL_LAUNCH_ORDER_IMPLICIT].
-  return item.turn == started && running < settings().concurrentCollectives;
+  return item.turn == *notBegun.begin() &&
+         running < settings().concurrentCollectives;
 }
 
 bool Device::step() {
@@ -220,7 +224,7 @@ bool Device::step() {
   Item &front = best->items.front();
   if (front.launch && !front.begun) {
     front.begun = true;
-    ++started;
+    notBegun.erase(front.turn);
     ++running;
     front.launch->begin();
     return true;

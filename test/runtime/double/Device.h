@@ -118,7 +118,8 @@ private:
   std::mt19937_64 random;
   uint64_t period;
   std::vector<std::unique_ptr<CUstream_st>> streams;
-  uint64_t turns = 0, started = 0;
+  uint64_t turns = 0;
+  std::set<uint64_t> notBegun; ///< turns of launches
   int running = 0;
 };
 
