@@ -3,9 +3,10 @@
 Usage: search_calculon.py --calculon CHECKOUT [--heddle build/bin/heddle] [--devices 8] [--batch 4] [--model 5b]
 
 Both search GPT models on H100 in nodes of 8: tp, pp, dp, interleaving, size of micro-batch, sequence parallelism, ZeRO 0
-and 1, recompute; no offload. Calculon runs its own search in one process on its own description of the machine, with the
-second memory taken out. Reported: plans costed per second of user CPU time, user CPU time of the whole search, and
-Calculon's estimate of Heddle's best plan over its estimate of its own best one.
+and 1, recompute; no offload, and no products in pieces beside their collectives, which Heddle's programs do not have.
+Calculon runs its own search in one process on its own description of the machine, with the second memory taken out.
+Reported: plans looked at per second of user CPU time (of Heddle's those that it only bounds too), user CPU time of the
+whole search, and Calculon's estimate of Heddle's best plan over its estimate of its own best one.
 
 Calculon needs numpy, pandas and psutil. It has no fused attention: a plan of Heddle's without recompute saves no scores,
 which Calculon calls "attn_only".
@@ -120,7 +121,7 @@ def calculon_search(given, folder):
         system["networks"] = system["networks"][:1]
     machine = write(folder / "system.json", system)
     text, seconds = calculon(given, "llm-optimal-execution", application, given.devices, given.batch, "float16", machine,
-                             folder / "best.json", "-c", 1)
+                             folder / "best.json", "-c", 1, "--no-tp-overlap")
     best = json.loads((folder / "best.json").read_text())["0"]
     return application, machine, best, int(re.search(r"Total executions: (\d+)", text)[1]), seconds
 
