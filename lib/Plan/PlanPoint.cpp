@@ -94,6 +94,10 @@ std::string PlanPoint::text() const {
         recompute == PointRecompute::Full ? "full" : "selective", count);
   if (offloadsOptimizer)
     text += ", optimizer offloaded";
+  if (gradients != "fp32")
+    text += fmt::format(", gradients {}", gradients);
+  if (reduceFormat != "fp32")
+    text += fmt::format(", reduced in {}", reduceFormat);
   return text;
 }
 

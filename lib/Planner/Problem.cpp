@@ -45,6 +45,8 @@ static const std::array<KeyFacts, planKeys> &keyFacts() {
       {"recompute", {"none", "selective", "full"}},
       {"offload", yesOrNo},
       {"precision", {"fp32", "bf16", "fp16", "fp8", "nvfp4"}},
+      {"gradients", {"fp32", "bf16"}},
+      {"reduce_format", {"fp32", "bf16"}},
       {"order", {"."}}, // checked apart
   }};
   return facts;
@@ -118,6 +120,10 @@ std::string heddle::choiceOf(const PlanPoint &point, PlanKey key) {
     return flag(point.offloadsOptimizer);
   case PlanKey::Precision:
     return point.recipe;
+  case PlanKey::Gradients:
+    return point.gradients;
+  case PlanKey::ReduceFormat:
+    return point.reduceFormat;
   case PlanKey::Order:
     return orderText(point);
   }

@@ -58,12 +58,34 @@ void PlanSpace::addMicroBatches(const PlanPoint &mesh,
     for (const std::string &recipe : problem.train.precision) {
       if (!problem.allows(PlanKey::Precision, recipe))
         continue;
-      PlanPoint &point = to.emplace_back(mesh);
+      PlanPoint point = mesh;
       point.microBatch = size;
       point.microBatches = count;
       point.recipe = recipe;
+      addGradientFormats(point, to);
     }
   }
+}
+
+/// fp32; bf16 where it is asked for and the settings list it.
+void PlanSpace::addGradientFormats(PlanPoint point,
+                                   std::vector<PlanPoint> &to) const {
+  const std::vector<std::string> &listed = problem.train.precision;
+  auto formatsOf = [&](PlanKey key) {
+    std::vector<std::string> formats = {"fp32"};
+    if (isDemanded(problem, key) && point.recipe != "fp32" &&
+        std::find(listed.begin(), listed.end(), "bf16") != listed.end())
+      formats.push_back("bf16");
+    return formats;
+  };
+  for (const std::string &sums : formatsOf(PlanKey::Gradients))
+    for (const std::string &moved : formatsOf(PlanKey::ReduceFormat)) {
+      point.gradients = sums;
+      point.reduceFormat = moved;
+      if (allows(point, PlanKey::Gradients) &&
+          allows(point, PlanKey::ReduceFormat))
+        to.push_back(point);
+    }
 }
 
 std::vector<PlanPoint> PlanSpace::meshesOf(std::int64_t ranks) const {

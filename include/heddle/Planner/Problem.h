@@ -40,9 +40,11 @@ enum class PlanKey : std::uint8_t {
   Recompute,
   Offload,
   Precision,
+  Gradients,    ///< the format of their sums
+  ReduceFormat, ///< of them on their way
   Order,
 };
-inline constexpr int planKeys = 20;
+inline constexpr int planKeys = 22;
 std::string_view
 planKeyName(PlanKey key); ///< "micro_batch", as on the command line
 

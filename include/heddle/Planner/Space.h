@@ -45,6 +45,8 @@ struct PlanStorage {
 ///  - recompute: none, or as many layers of each place as memory asks for;
 ///  - the optimizer's numbers on the device or on the host, where the cluster
 ///    has a host link;
+///  - sums of gradients, and these on their way, in fp32; a demand may ask for
+///    bf16, where train.yaml lists it: it changes what is computed;
 ///  - orders of axes: pp.dp.cp.tp, outermost first, with dp or cp one further
 ///    out, or cp inside tp; a demand may ask for others.
 class PlanSpace {
@@ -52,7 +54,7 @@ public:
   /// \p problem must outlive it.
   explicit PlanSpace(const PlanProblem &problem);
 
-  /// Precision, pp, dp, cp, tp, ep, micro-batch and micro-batches.
+  /// Formats, pp, dp, cp, tp, ep, micro-batch and micro-batches.
   std::vector<PlanPoint> meshes() const;
   /// With schedule, chunks, layers, sequence parallelism and context.
   std::vector<PlanPoint> schedules(const PlanPoint &mesh) const;
@@ -69,6 +71,7 @@ private:
   std::vector<PlanPoint> meshesOf(std::int64_t ranks) const;
   void addMicroBatches(const PlanPoint &mesh, std::vector<PlanPoint> &to) const;
   void addTensor(const PlanPoint &cut, std::vector<PlanPoint> &to) const;
+  void addGradientFormats(PlanPoint point, std::vector<PlanPoint> &to) const;
   std::vector<PlanPoint> cutsOf(const PlanPoint &mesh) const;
   const std::vector<std::vector<std::int64_t>> &
   layersOf(const PlanPoint &cut) const;

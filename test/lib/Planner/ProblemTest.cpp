@@ -1,6 +1,7 @@
 #include "PlannerProblems.h"
 
 #include "heddle/Planner/Space.h"
+#include "heddle/Planner/Verify.h"
 
 #include <gmock/gmock.h>
 
@@ -145,7 +146,8 @@ TEST(Space, PointsAndPlansAreTheSame) {
     for (const char *text :
          {"schedule=none,gpipe,one_f_one_b,interleaved_1f1b,zb_h1,zb_h2,zb_v,"
           "v_half,v_min,dualpipe_v",
-          "chunks=1,2,3", "context!=ulysses"})
+          "chunks=1,2,3", "context!=ulysses", "gradients=fp32,bf16",
+          "reduce_format=fp32,bf16"})
       if (i % 2)
         demand(problem, text);
     const Planned planned(problem);
@@ -165,7 +167,7 @@ TEST(Space, PointsAndPlansAreTheSame) {
     };
     for (const PlanPoint &mesh : space.meshes())
       for (const PlanPoint &schedule : space.schedules(mesh)) {
-        if (random() % 50)
+        if (random() % 50 || points > 150 * (i + 1))
           continue;
         for (const PlanStorage &storage : space.storages(schedule)) {
           const PlanPoint point = storage.on(schedule);
@@ -184,6 +186,33 @@ TEST(Space, PointsAndPlansAreTheSame) {
       }
   }
   EXPECT_GT(points, 1000);
+}
+
+// bf16 is a format of gradients where it is asked for and the settings list it.
+TEST(Space, HasFormatsOfGradientsThatAreAskedFor) {
+  PlanProblem problem;
+  problem.model = publicModel("llama-3-8b");
+  problem.train = adamW(8192, 128);
+  problem.cluster = exampleCluster("8xh100");
+  auto formats = [&] {
+    std::set<std::string> found;
+    for (const PlanPoint &mesh : PlanSpace(problem).meshes())
+      found.insert(mesh.gradients + " " + mesh.reduceFormat);
+    return found;
+  };
+  using Formats = std::set<std::string>;
+  EXPECT_EQ(formats(), Formats{"fp32 fp32"});
+  const double whole = Planned(problem).find({.top = 1}).best.front().seconds;
+  demand(problem, "reduce_format=fp32,bf16");
+  EXPECT_EQ(formats(), (Formats{"fp32 fp32", "fp32 bf16"}));
+  const PlanAnswer answer = Planned(problem).find({.top = 1});
+  EXPECT_LE(answer.best.front().seconds, whole);
+  EXPECT_TRUE(
+      verifyPlan(problem, answer.best.front(), Planned(problem).memory));
+  demand(problem, "gradients=bf16");
+  EXPECT_EQ(formats(), (Formats{"bf16 fp32", "bf16 bf16"}));
+  problem.train.precision = {"fp8"};
+  EXPECT_EQ(formats(), Formats{});
 }
 
 // 7 devices: no legal plan has 7 of 8 sequences; 4 of them are used.
