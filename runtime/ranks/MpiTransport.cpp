@@ -211,8 +211,6 @@ heddle_rt_status MpiTransport::split(int color, int rank, int size,
 
 } // namespace
 
-bool hasMpi() { return true; }
-
 heddle_rt_status joinMpi(std::unique_ptr<Transport> &transport,
                          bool rendezvous) {
   auto made = std::make_unique<MpiTransport>(rendezvous);

@@ -83,8 +83,6 @@ heddle_rt_status joinThreads(heddle_rt_threads *threads, int rank,
 
 /// True if an MPI launcher started this process.
 bool launchedByMpi();
-/// Whether this program was built with MPI.
-bool hasMpi();
 /// \param rendezvous  whether a send is done only once its receive has begun,
 /// as
 ///                    between threads; else MPI may keep small messages.
