@@ -13,6 +13,9 @@ static constexpr double tera = 1e12;
 static constexpr IntegerRange countRange = {1, std::int64_t{1} << 24};
 /// Above what exists, and low enough that bytes fit into 63 bits.
 static constexpr NumberRange memoryRange = {0, 1e9, true, false};
+/// Of GB/s and TFLOP/s: far outside what exists, and within it times and their
+/// products are numbers.
+static constexpr NumberRange rateRange = {1e-6, 1e9};
 
 std::int64_t Cluster::planBytesPerDevice() const {
   std::int64_t sharing = device.isHost ? devicesPerNode : 1;
@@ -39,7 +42,7 @@ static Result<Device> readDeviceNumbers(MapReader &reader) {
                     byDefault(static_cast<double>(device.memoryBytes) / gib)) *
       gib);
   device.memoryBytesPerSecond =
-      giga * reader.number("memory_gbytes_per_s", NumberRange::positive(),
+      giga * reader.number("memory_gbytes_per_s", rateRange,
                            byDefault(device.memoryBytesPerSecond / giga));
   device.multiprocessors =
       reader.integer("multiprocessors", countRange, device.multiprocessors);
@@ -47,7 +50,7 @@ static Result<Device> readDeviceNumbers(MapReader &reader) {
                                : reader.requiredMap("peak_tflops");
   if (peaks)
     for (const char *format : {"fp32", "tf32", "bf16", "fp16", "fp8", "fp4"})
-      if (auto peak = peaks->optionalNumber(format, NumberRange::positive()))
+      if (auto peak = peaks->optionalNumber(format, rateRange))
         device.peakFlops[format] = tera * *peak;
   if (reader.ok() && device.peakFlops.empty())
     reader.fail("peak_tflops", "found no format, expected at least one of "
@@ -81,8 +84,7 @@ static Link readLink(MapReader &reader, std::int64_t byDefault) {
   Link link;
   link.level = reader.string("level");
   link.nodes = reader.integer("nodes", countRange, byDefault);
-  link.bytesPerSecond =
-      giga * reader.number("gbytes_per_s", NumberRange::positive());
+  link.bytesPerSecond = giga * reader.number("gbytes_per_s", rateRange);
   if (auto latency =
           reader.optionalNumber("latency_us", NumberRange::nonNegative()))
     link.latencySeconds = *latency * 1e-6;
@@ -143,12 +145,11 @@ static void readLinks(MapReader &reader, Cluster &cluster) {
 }
 
 static void readRates(MapReader &reader, Cluster &cluster) {
-  NumberRange positive = NumberRange::positive();
   cluster.mtbfHoursPerDevice =
-      reader.optionalNumber("mtbf_hours_per_device", positive);
-  if (auto rate = reader.optionalNumber("storage_gbytes_per_s", positive))
+      reader.optionalNumber("mtbf_hours_per_device", NumberRange::positive());
+  if (auto rate = reader.optionalNumber("storage_gbytes_per_s", rateRange))
     cluster.storageBytesPerSecond = giga * *rate;
-  if (auto rate = reader.optionalNumber("host_link_gbytes_per_s", positive))
+  if (auto rate = reader.optionalNumber("host_link_gbytes_per_s", rateRange))
     cluster.hostLinkBytesPerSecond = giga * *rate;
   auto checkpoint = reader.map("checkpoint");
   if (!checkpoint)

@@ -45,6 +45,10 @@ std::optional<ProductFormat> heddle::productFormat(std::string_view word) {
   return std::nullopt;
 }
 
+std::string_view heddle::peakName(ProductFormat format) {
+  return kPeaks[static_cast<std::size_t>(format)];
+}
+
 Result<KernelTimes> KernelTimes::of(const Device &device) {
   auto lacks = [&](const char *what, const char *key) {
     return Error{fmt::format(

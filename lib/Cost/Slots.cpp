@@ -20,7 +20,8 @@ int SlotBuilder::chain(int stream, double seconds) {
     debt -= paid;
     seconds += paid;
   }
-  StreamTask &task = tasks.emplace_back(StreamTask{stream, seconds, {last}});
+  StreamTask &task =
+      tasks.emplace_back(StreamTask{stream, seconds, {last}, of, atLayer});
   std::fill(task.needs.begin() + 1, task.needs.end(), -1);
   std::copy_n(joined.begin(), joins, task.needs.begin() + 1);
   joins = 0;
@@ -40,7 +41,7 @@ int SlotBuilder::beside(int stream, const Call &call, double part) {
   const double seconds = call.seconds * part;
   if (seconds <= 0)
     return -1;
-  tasks.push_back({stream, seconds, {last, -1, -1, -1}});
+  tasks.push_back({stream, seconds, {last, -1, -1, -1}, of, atLayer});
   debt += seconds * (1 - 1 / call.slows);
   mostSlows = std::max(mostSlows, call.slows);
   return static_cast<int>(tasks.size()) - 1;
@@ -66,6 +67,7 @@ static bool goesInPieces(const SlotParts &parts) {
 }
 
 void SlotBuilder::attentionForward(const LayerTimes &layer) {
+  of = SlotPart::Attention;
   const bool pieces = goesInPieces(parts);
   const double first = pieces ? 1 / parts.tp : 1;
   const double others = layer.attention.forward.total() - layer.coreForward;
@@ -91,6 +93,7 @@ void SlotBuilder::attentionForward(const LayerTimes &layer) {
 }
 
 void SlotBuilder::mlpForward(const LayerTimes &layer) {
+  of = SlotPart::Mlp;
   const double first = goesInPieces(parts) ? 1 / parts.tp : 1;
   const double computed = layer.mlp.forward.total();
   say(TimeAxis::Ep, layer.exchange);
@@ -108,6 +111,7 @@ void SlotBuilder::mlpForward(const LayerTimes &layer) {
 
 /// What of forward a layer needs again before its backward.
 void SlotBuilder::runAgain(const LayerTimes &layer) {
+  of = SlotPart::Again;
   say(TimeAxis::Tp, layer.gather, layer.gathersAgain);
   compute(layer.attention.again);
   compute(layer.mlp.again);
@@ -119,6 +123,7 @@ void SlotBuilder::runAgain(const LayerTimes &layer) {
 /// first, and sums run beside the products of weight gradients.
 void SlotBuilder::part(const PartTimes &part, const LayerTimes &layer,
                        bool isAttention, bool withWeights) {
+  of = isAttention ? SlotPart::Attention : SlotPart::Mlp;
   const bool overlaps =
       withWeights && parts.tensorOverlap != TensorOverlap::None;
   const double first = goesInPieces(parts) ? 1 / parts.tp : 1;
@@ -163,17 +168,19 @@ void SlotBuilder::gatherAhead(const ChunkContent &chunk, std::int64_t step,
                               bool isBackward) {
   const std::int64_t ahead = parts.overlaps ? parts.prefetch : 0;
   const std::int64_t until = std::min(step + ahead + 1, chunk.layers());
-  for (auto i = std::ssize(gathered); i < until; ++i)
+  for (auto i = std::ssize(gathered); i < until; ++i) {
+    const std::int64_t layer = isBackward ? chunk.layers() - 1 - i : i;
+    at(SlotPart::Parameters, layer);
     gathered.push_back(
-        beside(streamOf(TimeAxis::Dp),
-               parts.layer(chunk, isBackward ? chunk.layers() - 1 - i : i)
-                   .parameters));
+        beside(streamOf(TimeAxis::Dp), parts.layer(chunk, layer).parameters));
+  }
   join(gathered[static_cast<std::size_t>(step)]);
 }
 
 void SlotBuilder::sumGradients(const Call &gradients) {
   if (!parts.sums)
     return;
+  of = SlotPart::Gradients;
   if (parts.overlaps)
     beside(streamOf(TimeAxis::Dp), gradients);
   else
@@ -182,10 +189,13 @@ void SlotBuilder::sumGradients(const Call &gradients) {
 
 void SlotBuilder::forward(const ChunkContent &chunk, bool gathersAll) {
   if (gathersAll)
-    for (std::int64_t i = 0; i < chunk.layers(); ++i)
+    for (std::int64_t i = 0; i < chunk.layers(); ++i) {
+      at(SlotPart::Parameters, i);
       gathered.push_back(
           beside(streamOf(TimeAxis::Dp), parts.layer(chunk, i).parameters));
+    }
   if (chunk.hasEmbedding) {
+    at(SlotPart::Embedding);
     // Nothing runs before it that could hide it.
     if (parts.gathersForward)
       say(TimeAxis::Dp, parts.embedding.parameters);
@@ -197,6 +207,7 @@ void SlotBuilder::forward(const ChunkContent &chunk, bool gathersAll) {
       join(gathered[static_cast<std::size_t>(i)]);
     else if (parts.gathersForward)
       gatherAhead(chunk, i, false);
+    at(SlotPart::Attention, i);
     attentionForward(parts.layer(chunk, i));
     mlpForward(parts.layer(chunk, i));
   }
@@ -204,6 +215,7 @@ void SlotBuilder::forward(const ChunkContent &chunk, bool gathersAll) {
 
 void SlotBuilder::backward(const ChunkContent &chunk, bool withWeights) {
   if (chunk.hasHead) {
+    at(SlotPart::Head);
     // Read once: forward and backward of the head are one.
     if (parts.gathersForward)
       say(TimeAxis::Dp, parts.head.parameters);
@@ -220,6 +232,7 @@ void SlotBuilder::backward(const ChunkContent &chunk, bool withWeights) {
     const LayerTimes &layer = parts.layer(chunk, i);
     if (parts.gathersBackward)
       gatherAhead(chunk, step, true);
+    at(SlotPart::Attention, i);
     if (i < chunk.again)
       runAgain(layer);
     part(layer.mlp, layer, false, withWeights);
@@ -228,6 +241,7 @@ void SlotBuilder::backward(const ChunkContent &chunk, bool withWeights) {
       sumGradients(layer.gradients);
   }
   if (chunk.hasEmbedding && withWeights) {
+    at(SlotPart::Embedding);
     compute(parts.embedding.weightGrad);
     sumGradients(parts.embedding.gradients);
   }
@@ -235,16 +249,20 @@ void SlotBuilder::backward(const ChunkContent &chunk, bool withWeights) {
 
 void SlotBuilder::weights(const ChunkContent &chunk) {
   if (chunk.hasHead) {
+    at(SlotPart::Head);
     compute(parts.head.weightGrad);
     sumGradients(parts.head.gradients);
   }
   for (std::int64_t i = chunk.layers(); i-- > 0;) {
     const LayerTimes &layer = parts.layer(chunk, i);
+    at(SlotPart::Mlp, i);
     compute(layer.mlp.weightGrad);
+    at(SlotPart::Attention, i);
     compute(layer.attention.weightGrad);
     sumGradients(layer.gradients);
   }
   if (chunk.hasEmbedding) {
+    at(SlotPart::Embedding);
     compute(parts.embedding.weightGrad);
     sumGradients(parts.embedding.gradients);
   }

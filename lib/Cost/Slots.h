@@ -74,6 +74,10 @@ private:
   void backward(const ChunkContent &chunk, bool withWeights);
   void weights(const ChunkContent &chunk);
   void sumGradients(const Call &gradients);
+  void at(SlotPart part, std::int64_t layer = -1) {
+    of = part;
+    atLayer = static_cast<std::int16_t>(layer);
+  }
 
   const SlotParts &parts;
   std::vector<StreamTask> tasks;
@@ -81,7 +85,9 @@ private:
   int last = -1;
   std::array<int, StreamTask::mostNeeds - 1> joined; ///< of these, `joins`
   std::size_t joins = 0;
-  double debt = 0, mostSlows = 1; ///< of collectives beside computation
+  double debt = 0, mostSlows = 1;    ///< of collectives beside computation
+  SlotPart of = SlotPart::Attention; ///< what the next tasks are of
+  std::int16_t atLayer = -1;
 };
 
 /// Never more than the tasks of a slot take: computation and what stands in

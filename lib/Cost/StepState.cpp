@@ -2,7 +2,10 @@
 
 #include "heddle/Schedule/Generate.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <numeric>
 
 using namespace heddle;
 using namespace heddle::detail;
@@ -26,9 +29,8 @@ StepTimes::State::State(const ModelConfig &model, const TrainSettings &train,
 }
 
 std::string_view StepTimes::State::peakName(const PlanPoint &point) const {
-  static constexpr std::string_view peaks[] = {"fp32", "bf16", "fp8", "fp4"};
   const std::optional<ProductFormat> format = productFormat(point.recipe);
-  return format ? peaks[static_cast<std::size_t>(*format)] : "";
+  return format ? heddle::peakName(*format) : "";
 }
 
 Result<const PreparedSchedule *>
@@ -73,6 +75,18 @@ Result<StepTimes> StepTimes::of(const ModelConfig &model,
 StepTimes::StepTimes(std::unique_ptr<State> state) : state(std::move(state)) {}
 StepTimes::StepTimes(StepTimes &&) noexcept = default;
 StepTimes::~StepTimes() = default;
+
+Result<void> heddle::detail::checkLayers(const StepTimes::State &state,
+                                         const PlanPoint &point) {
+  if (std::ssize(point.layers) == point.pp * point.chunks &&
+      std::accumulate(point.layers.begin(), point.layers.end(),
+                      std::int64_t{0}) == state.model.layers)
+    return {};
+  return Error{fmt::format("found {} numbers of layers for pp {} x chunks {}, "
+                           "expected one each, of {} layers together",
+                           point.layers.size(), point.pp, point.chunks,
+                           state.model.layers)};
+}
 
 LayerTimer heddle::detail::timerOf(const StepTimes::State &state,
                                    const PlanPoint &point) {

@@ -60,6 +60,14 @@ bool splitsBackward(PlanScheduleKind schedule);
 bool joinsSlots(PlanScheduleKind schedule);
 /// Slots beside which exchanges along ep run for nothing.
 SlotParts withoutExchange(SlotParts parts);
+/// Whether the point has the model's layers, one number for each stage.
+Result<void> checkLayers(const StepTimes::State &state, const PlanPoint &point);
+/// A timeline with its table, where the point has one.
+Result<StepTimeline> beginTimeline(const StepTimes::State &state,
+                                   const PlanPoint &point);
+/// Fills `slots` of a timeline whose table is there.
+void addSlotTasks(const StepTimes::State &state, const PlanPoint &point,
+                  StepTimeline &timeline);
 /// Of one chunk of one place.
 ChunkContent contentOf(const StepTimes::State &state, const PlanPoint &point,
                        std::int64_t rank, std::int64_t chunk);

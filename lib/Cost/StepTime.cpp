@@ -1,4 +1,4 @@
-#include "heddle/Cost/StepTime.h"
+#include "heddle/Cost/StepTimeline.h"
 
 #include "Slots.h"
 #include "StepState.h"
@@ -27,7 +27,8 @@ public:
       : state(state), point(point), timer(timerOf(state, point)),
         parts(partsOf(state, point, timer)), builder(parts) {}
 
-  Result<StepTime> run();
+  /// \p to: filled where given.
+  Result<StepTime> run(StepTimeline *to = nullptr);
   Result<double> seconds();
   double bound();
 
@@ -64,6 +65,12 @@ private:
   Result<void> runSchedule(StepTime &step);
   void runAlone(StepTime &step);
   void finish(StepTime &step);
+  void tell(const StepTime &step);
+  /// Behind the optimizer, the parameters that it updated in shards.
+  bool gathersLast() const {
+    return point.zeroStage > 0 && point.zeroStage < 3 &&
+           !state.practice.gathersInNextStep;
+  }
   void count(StepTime &step) const;
   void countAxes(StepTime &step) const;
   void countLinks(StepTime &step) const;
@@ -82,6 +89,7 @@ private:
   std::vector<Place> places;
   double makespan = 0; ///< of slots and tails
   bool onlySeconds = false;
+  StepTimeline *timeline = nullptr;
 };
 
 } // namespace
@@ -278,7 +286,7 @@ Result<void> Step::runSchedule(StepTime &step) {
     for (std::size_t chunk = 1; chunk < times.edges[rank].size(); ++chunk)
       times.edges[rank][chunk].firstForward = 0;
   }
-  const ScheduleTiming timing = schedule.run(times, false);
+  const ScheduleTiming timing = schedule.run(times, timeline != nullptr);
   double busy = 0, slots = 0;
   for (std::size_t rank = 0; rank < places.size(); ++rank) {
     Place &place = places[rank];
@@ -292,6 +300,8 @@ Result<void> Step::runSchedule(StepTime &step) {
   if (onlySeconds)
     return {};
   step.bubbleFraction = 1 - busy / (slots * real(point.pp));
+  if (timeline)
+    timeline->timing = timing;
   times.transfer = 0;
   AxisTime &pp = step.axes[static_cast<std::size_t>(TimeAxis::Pp)];
   pp.exposed = timing.makespan - schedule.run(times, false).makespan;
@@ -310,12 +320,13 @@ void Step::runAlone(StepTime &step) {
   place.tail = tailOf(0, row, {{place.work - last, place.work}});
   makespan = place.work + place.tail;
   step.bubbleFraction = 0;
+  if (timeline)
+    timeline->timing = simulateSchedule(timeline->table, scheduleTimes(0));
 }
 
 void Step::finish(StepTime &step) {
   double behind = 0;
-  const bool gathers = point.zeroStage > 0 && point.zeroStage < 3 &&
-                       !state.practice.gathersInNextStep;
+  const bool gathers = gathersLast();
   for (std::size_t rank = 0; rank < places.size(); ++rank) {
     const Place &place = places[rank];
     behind = std::max(behind, place.optimizer + (gathers ? place.gathers : 0));
@@ -509,6 +520,23 @@ double Step::bound() {
   return step.seconds;
 }
 
+/// What comes behind the slots.
+void Step::tell(const StepTime &step) {
+  const double norm = makespan + timer.norm().seconds;
+  for (std::size_t rank = 0; rank < places.size(); ++rank) {
+    const Place &place = places[rank];
+    const double slots = timeline->timing.ranks[rank].span.end;
+    TimeSpan &update = timeline->timing.slots[rank].back();
+    update = {norm, norm + place.optimizer};
+    timeline->timing.ranks[rank].optimizer = place.optimizer;
+    timeline->ends.push_back(
+        {{slots, slots + place.tail},
+         {makespan, norm},
+         {update.end, update.end + (gathersLast() ? place.gathers : 0)}});
+  }
+  timeline->timing.makespan = timeline->seconds = step.seconds;
+}
+
 Result<void> Step::runSlots(StepTime &step) {
   places.resize(static_cast<std::size_t>(point.pp));
   if (point.pp == 1 && point.chunks == 1)
@@ -527,29 +555,16 @@ Result<double> Step::seconds() {
   return step.seconds;
 }
 
-Result<StepTime> Step::run() {
+Result<StepTime> Step::run(StepTimeline *to) {
   StepTime step;
+  timeline = to;
   if (Result<void> done = runSlots(step); !done)
     return done.error();
   count(step);
   countAxes(step);
+  if (timeline)
+    tell(step);
   return step;
-}
-
-//===----------------------------------------------------------------------===//
-// Doors
-//===----------------------------------------------------------------------===//
-
-static Result<void> checkLayers(const StepTimes::State &state,
-                                const PlanPoint &point) {
-  if (std::ssize(point.layers) == point.pp * point.chunks &&
-      std::accumulate(point.layers.begin(), point.layers.end(),
-                      std::int64_t{0}) == state.model.layers)
-    return {};
-  return Error{fmt::format("found {} numbers of layers for pp {} x chunks {}, "
-                           "expected one each, of {} layers together",
-                           point.layers.size(), point.pp, point.chunks,
-                           state.model.layers)};
 }
 
 Result<StepTime> StepTimes::simulate(const PlanPoint &point) const {
@@ -568,6 +583,16 @@ Result<double> StepTimes::seconds(const PlanPoint &point) const {
     return checked.error();
   return state->hasFormat(point) ? Step(*state, point).seconds()
                                  : std::numeric_limits<double>::infinity();
+}
+
+Result<StepTimeline> StepTimes::timeline(const PlanPoint &point) const {
+  Result<StepTimeline> timeline = beginTimeline(*state, point);
+  if (!timeline)
+    return timeline;
+  if (Result<StepTime> step = Step(*state, point).run(&*timeline); !step)
+    return step.error();
+  addSlotTasks(*state, point, *timeline);
+  return timeline;
 }
 
 double StepTimes::boundOfSlots(const PlanPoint &point) const {

@@ -8,7 +8,8 @@
 using namespace heddle;
 using namespace heddle::detail;
 
-StreamTiming heddle::detail::runStreams(std::span<const StreamTask> tasks) {
+StreamTiming heddle::detail::runStreams(std::span<const StreamTask> tasks,
+                                        std::vector<TimeSpan> *spans) {
   StreamTiming timing;
   std::vector<double> ends(tasks.size());
   int last = -1; // to end
@@ -28,6 +29,8 @@ StreamTiming heddle::detail::runStreams(std::span<const StreamTask> tasks) {
     if (task.stream == computeStream && waitedFor >= 0)
       timing.exposed[static_cast<std::size_t>(waitedFor)] += start - stream;
     stream = ends[i] = start + task.seconds;
+    if (spans)
+      spans->push_back({start, ends[i]});
     if (last < 0 || ends[i] > timing.seconds) {
       last = task.stream;
       timing.seconds = ends[i];

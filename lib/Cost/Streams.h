@@ -3,16 +3,13 @@
 #ifndef HEDDLE_LIB_COST_STREAMS_H
 #define HEDDLE_LIB_COST_STREAMS_H
 
-#include "heddle/Cost/StepTime.h"
+#include "heddle/Cost/StepTimeline.h"
 
 #include <array>
 #include <span>
+#include <vector>
 
 namespace heddle::detail {
-
-/// Computation, and one stream for each axis of communication.
-inline constexpr int computeStream = timeAxes;
-inline constexpr int numStreams = timeAxes + 1;
 
 /// A stream runs its tasks one after the other, in the order of the list.
 struct StreamTask {
@@ -21,6 +18,9 @@ struct StreamTask {
   /// What must have ended before: places in the list, before this one.
   static constexpr std::size_t mostNeeds = 4;
   std::array<int, mostNeeds> needs = {-1, -1, -1, -1};
+  /// For people: of which part, and of which of the chunk's layers; -1: none.
+  SlotPart part = SlotPart::Attention;
+  std::int16_t layer = -1;
 };
 
 struct StreamTiming {
@@ -35,7 +35,9 @@ struct StreamTiming {
 /// task that takes longer lets another end earlier. (Tasks that slow each other
 /// while they overlap would not have this property, and more bandwidth could
 /// make a plan slower: SlotBuilder counts what they cost beforehand.)
-StreamTiming runStreams(std::span<const StreamTask> tasks);
+/// \p spans: when each task runs, where asked for.
+StreamTiming runStreams(std::span<const StreamTask> tasks,
+                        std::vector<TimeSpan> *spans = nullptr);
 
 } // namespace heddle::detail
 

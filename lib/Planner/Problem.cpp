@@ -1,5 +1,7 @@
 #include "heddle/Planner/Problem.h"
 
+#include "heddle/Cost/Kernels.h"
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -237,6 +239,29 @@ bool PlanProblem::allows(const PlanPoint &point) const {
                      });
 }
 
+/// Whether the device computes in any format that settings and demands leave.
+static Result<void> checkFormats(const PlanProblem &problem) {
+  const Device &device = problem.cluster.device;
+  std::vector<std::string> lacking;
+  for (const std::string &recipe : problem.train.precision) {
+    if (!problem.allows(PlanKey::Precision, recipe))
+      continue;
+    const std::optional<ProductFormat> format = productFormat(recipe);
+    if (format && device.peak(peakName(*format)) > 0)
+      return {};
+    lacking.push_back(recipe);
+  }
+  if (lacking.empty())
+    return {}; // a conflict of demands
+  std::vector<std::string> has;
+  for (const auto &[format, peak] : device.peakFlops)
+    has.push_back(format);
+  return Error{fmt::format(
+      "precision: found {}, expected a format that device \"{}\" has a peak "
+      "for: {}; name one in train.yaml, or its peak in the cluster's file",
+      fmt::join(lacking, ", "), device.name, fmt::join(has, ", "))};
+}
+
 Result<std::vector<std::string>> PlanProblem::check() const {
   Result<std::vector<std::string>> warnings = checkTrainSettings(model, train);
   if (!warnings)
@@ -251,5 +276,7 @@ Result<std::vector<std::string>> PlanProblem::check() const {
         "follow; name a device that has, or give its numbers (device: "
         "{{peak_tflops: ...}})",
         cluster.name, cluster.device.name)};
+  if (Result<void> formats = checkFormats(*this); !formats)
+    return formats.error();
   return warnings;
 }

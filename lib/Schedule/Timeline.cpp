@@ -4,6 +4,7 @@
 #include <array>
 #include <cctype>
 #include <cmath>
+#include <map>
 #include <set>
 
 #include <fmt/format.h>
@@ -150,7 +151,6 @@ public:
   }
   void span(std::int64_t rank, std::int64_t track, std::string_view name,
             TimeSpan time, std::int64_t stage, std::int64_t microBatch) {
-    constexpr double microseconds = 1e6;
     add(R"({{"ph":"X","name":"{}","pid":{},"tid":{},"ts":{:.3f},"dur":{:.3f},)"
         R"("args":{{"stage":{},"micro_batch":{}}}}})",
         name, rank, track, time.start * microseconds,
@@ -160,7 +160,15 @@ public:
     return "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n" + text + "\n]}\n";
   }
 
+  void span(std::int64_t rank, std::int64_t track, std::string_view name,
+            TimeSpan time) {
+    add(R"({{"ph":"X","name":"{}","pid":{},"tid":{},"ts":{:.3f},"dur":{:.3f}}})",
+        name, rank, track, time.start * microseconds,
+        time.length() * microseconds);
+  }
+
 private:
+  static constexpr double microseconds = 1e6;
   template <typename... Arguments>
   void add(fmt::format_string<Arguments...> format, Arguments &&...arguments) {
     text += text.empty() ? "" : ",\n";
@@ -179,7 +187,8 @@ std::string drawSchedule(const ScheduleTable &table,
 }
 
 std::string writeTimeline(const ScheduleTable &table,
-                          const ScheduleTiming &timing) {
+                          const ScheduleTiming &timing,
+                          const std::vector<TrackSpan> &more) {
   Trace trace;
   for (std::int64_t rank = 0; rank < table.ranks(); ++rank) {
     trace.nameRank(rank);
@@ -200,6 +209,15 @@ std::string writeTimeline(const ScheduleTable &table,
     trace.span(from.rank, to.rank + 1, slotText(slot.withJoined(false)), time,
                table.placement.at(from.rank, slot.chunk()).stage,
                slot.microBatch());
+  }
+  std::map<std::pair<std::int64_t, std::string>, std::int64_t> tracks;
+  for (const TrackSpan &span : more) {
+    const auto [found, isNew] = tracks.try_emplace(
+        {span.rank, span.track},
+        span.track == "compute" ? 0 : table.ranks() + 1 + std::ssize(tracks));
+    if (isNew && found->second != 0)
+      trace.name(span.rank, found->second, span.track);
+    trace.span(span.rank, found->second, span.name, span.time);
   }
   return trace.print();
 }

@@ -22,6 +22,7 @@ inline constexpr int productFormats = 4;
 
 /// "fp32", "bf16", "fp16", "fp8", "fp4", "nvfp4"; none for other words.
 std::optional<ProductFormat> productFormat(std::string_view word);
+std::string_view peakName(ProductFormat format); ///< of Device::peakFlops
 
 /// C [m, n] = A [m, k] B [k, n], or several of that shape in one kernel.
 struct Product {

@@ -133,6 +133,8 @@ struct StepTime {
   double tokensPerSecondPerDevice() const;
 };
 
+struct StepTimeline; // StepTimeline.h
+
 /// Steps of one model and its settings on one cluster. Keeps what was computed
 /// for other points; not for several threads at once.
 class StepTimes {
@@ -149,6 +151,9 @@ public:
   /// The schedule's slots, run in time. An error names why there is no such
   /// schedule. Infinite where the device does not have the format.
   Result<StepTime> simulate(const PlanPoint &point) const;
+  /// The same, part by part. An error too where the device does not have the
+  /// format.
+  Result<StepTimeline> timeline(const PlanPoint &point) const;
 
   /// Of that, the seconds: the same number in half the time.
   Result<double> seconds(const PlanPoint &point) const;

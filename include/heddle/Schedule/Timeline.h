@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace heddle {
 
@@ -19,11 +20,21 @@ std::string drawSchedule(const ScheduleTable &table,
                          const ScheduleTiming &timing,
                          std::int64_t maxColumns = 120);
 
-/// The trace as JSON that Perfetto reads: a process per rank, in it a track for
-/// its slots and one for each rank that it sends to. Times in microseconds, as
-/// the format has them.
+/// What runs on a rank beside its slots and transfers.
+struct TrackSpan {
+  std::int64_t rank = 0;
+  std::string track; ///< "compute": below the slots
+  std::string name;
+  TimeSpan time;
+};
+
+/// The trace as JSON that Perfetto reads: a process per rank ("rank 0 of pp"),
+/// in it a track for its slots ("compute"), one for each rank that it sends to
+/// ("to rank 1") and those of \p more. Times in microseconds, as the format has
+/// them.
 std::string writeTimeline(const ScheduleTable &table,
-                          const ScheduleTiming &timing);
+                          const ScheduleTiming &timing,
+                          const std::vector<TrackSpan> &more = {});
 
 } // namespace heddle
 
