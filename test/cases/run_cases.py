@@ -23,6 +23,7 @@ import time
 
 import assertions
 import opgraph
+import searched
 import translate
 from case import Case
 from heddle import Heddle
@@ -59,7 +60,7 @@ def missing_for_case(case):
         if not opgraph.is_op_graph(case.model):
             if "*" not in case.model.get("config_ref", ""):
                 case.config()
-            translate.require_plan(case.plan)
+            (searched if searched.is_searched(case.plan) else translate).require_plan(case.plan)
     except Missing as reason:
         return str(reason)
     return None

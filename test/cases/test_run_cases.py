@@ -190,8 +190,8 @@ class Assertions(unittest.TestCase):
         self.skips(case({**LOSS, "ref": "single_device_fp8"}), "single_device_fp8")
 
     def test_part_of_a_case(self):
-        self.passes(case(LOSS, {"type": "planner_finds_plan"}), contains="not checked: planner_finds_plan: heddle plan")
-        self.fails(case(LOSS, {"type": "planner_finds_plan"}), "loss is wrong")
+        self.passes(case(LOSS, {"type": "plan_property"}), contains="not checked: plan_property: heddle plan")
+        self.fails(case(LOSS, {"type": "plan_property"}), "loss is wrong")
         same = {"type": "same_result_under", "plans": [{**PLAN, "dp": 2}]}
         self.skips(case(LOSS, same, plan={"cp": 2}), "needs cp 2 (same_result_under holds)")
         self.fails(case(LOSS, same, plan={"cp": 2}), "loss is wrong")
