@@ -13,6 +13,7 @@ packages=(
   libfmt-dev libyaml-cpp-dev nlohmann-json3-dev
   libopenmpi-dev openmpi-bin libdnnl-dev ocl-icd-opencl-dev opencl-c-headers
   libgtest-dev libgmock-dev libbenchmark-dev libboost-context-dev
+  node-d3 chromium-headless-shell # heddle report, and what its test looks at the page with
 )
 
 # One line before each thing that is done, with the seconds since the start.

@@ -14,6 +14,18 @@ HEDDLE = sys.argv.pop(1) if len(sys.argv) > 1 else "heddle"
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 CONFIGS = ROOT / "test/cases/hf_configs"
 CLUSTERS = ROOT / "tools/examples/clusters"
+GPT3 = {"model_type": "gpt2", "n_embd": 12288, "n_layer": 96, "n_head": 96, "n_positions": 2048, "vocab_size": 51200,
+        "activation_function": "gelu_new", "layer_norm_epsilon": 1e-5, "attn_pdrop": 0.1, "resid_pdrop": 0.1,
+        "embd_pdrop": 0.1}
+ONE = [["pp", 1], ["dp", 1], ["cp", 1], ["tp", 1]]
+KEYS = {
+    "parameters": int, "memory.model_state_bytes": int, "memory.activation_bytes_per_layer": int,
+    "memory.peak_bytes": list, "memory.by_reason": list, "compute.model_flops": float, "compute.hardware_flops": float,
+    "step_seconds": float, "bubble_fraction": float, "mfu": float, "hfu": float, "tokens_per_second_per_device": float,
+    "checkpoint.bytes": float, "checkpoint.interval_seconds": float, "checkpoint.waste_fraction": float,
+    "precision.bits_per_element": float, "fits": bool, "decisions": list, "communication.dp.bytes_per_rank": float,
+    "communication.dp.seconds_ideal": float, "communication.dp.seconds": float,
+    "communication.dp.exposed_seconds": float, "communication.dp.link": str}
 BF16 = {"recipe": "bf16", "gradients": "bf16", "reduce": "bf16"}
 
 
@@ -28,15 +40,15 @@ class EstimatesTest(unittest.TestCase):
         path.write_text(content if isinstance(content, str) else json.dumps(content))
         return path
 
-    def explain(self, model, cluster, mesh, code=0, precision=BF16, **more):
-        """The answer for sequences of 8,192 tokens, one per micro-batch."""
+    def explain(self, model, cluster, mesh, code=0, precision=BF16, length=8192, options=("--decisions=false",), **more):
+        """The answer for sequences of so many tokens, one per micro-batch."""
         plan = {"version": 1, "mesh": mesh, "micro_batch": 1, "micro_batches": 1, "tensor": "megatron",
                 "precision": precision, **more}
-        train = {"sequence_length": 8192, "global_batch": dict(mesh)["dp"] * plan["micro_batches"],
-                 "precision": ["bf16", "fp8"], "optimizer": {"type": "adamw", "lr": 1e-4, "clip_norm": 1.0}}
+        train = {"sequence_length": length, "global_batch": dict(mesh)["dp"] * plan["micro_batches"],
+                 "precision": ["bf16", "fp8", "nvfp4"], "optimizer": {"type": "adamw", "lr": 1e-4, "clip_norm": 1.0}}
         done = subprocess.run(
             [HEDDLE, "explain", CONFIGS / model, "--cluster", cluster, "--train", self.write("train.yaml", train),
-             "--plan", self.write("plan.json", plan), "--json"], capture_output=True, text=True, check=False)
+             "--plan", self.write("plan.json", plan), "--json", *options], capture_output=True, text=True, check=False)
         self.assertEqual(done.returncode, code, done.stderr)
         return json.loads(done.stdout) if code == 0 else done.stderr
 
@@ -98,6 +110,85 @@ class EstimatesTest(unittest.TestCase):
             self.assertAlmostEqual(found["interval_seconds"] / 60, minutes, delta=0.05)
             self.assertAlmostEqual(found["waste_fraction"], waste, places=3)
             self.assertAlmostEqual(found["bytes"], 14 * 405853388800)
+
+    def test_every_key_is_there(self):
+        found = self.explain("llama-3-8b.json", CLUSTERS / "16384xh100.yaml", [["pp", 1], ["dp", 2], ["cp", 1], ["tp", 4]],
+                             options=())
+        for path, kind in KEYS.items():
+            value = found
+            for key in path.split("."):
+                value = value[key]
+            self.assertIsInstance(value, (int, float) if kind is float else kind, path)
+        self.assertEqual(len(found["memory"]["peak_bytes"]), 1)
+        for reasons, peak in zip(found["memory"]["by_reason"], found["memory"]["peak_bytes"]):
+            self.assertEqual(sum(reasons.values()), peak)
+
+    def test_each_decision_has_a_runner_up(self):
+        """Against the best plan that there is with another choice; what is left free may change with it."""
+        one = self.cluster("8xh100.yaml", "nodes: 1", "nodes: 1")
+        found = self.explain("qwen3-0.6b.json", one, [["pp", 1], ["dp", 8], ["cp", 1], ["tp", 1]], micro_batches=4, options=())
+        decisions = {decision["key"]: decision for decision in found["decisions"]}
+        self.assertEqual((decisions["tp"]["choice"], decisions["zero"]["choice"]), ("1", "0"))
+        self.assertNotEqual(decisions["tp"]["runner_up"], "1")
+        # Of each: the plan that is named takes what is told.
+        tp2 = self.explain("qwen3-0.6b.json", one, [["pp", 1], ["dp", 4], ["cp", 1], ["tp", 2]], micro_batches=8)
+        self.assertLess(decisions["tp"]["cost_seconds"], tp2["step_seconds"] - found["step_seconds"] + 1e-9)
+        for decision in decisions.values():
+            self.assertEqual(decision["cost_bytes"] is None, decision["runner_up"] is None)
+
+    def test_how_long_training_takes(self):
+        mesh = [["pp", 1], ["dp", 64], ["cp", 1], ["tp", 8]]
+        found = self.explain("llama-3-8b.json", CLUSTERS / "512xh100.yaml", mesh, options=("--tokens", "15e12", "--decisions=false"))
+        training, tokens = found["training"], 64 * 8192
+        self.assertEqual(training["steps"], -(-15 * 10**12 // tokens))
+        self.assertAlmostEqual(training["seconds"], training["steps"] * found["step_seconds"], delta=1)
+        self.assertAlmostEqual(training["device_hours"], training["seconds"] * 512 / 3600, delta=1)
+        self.assertAlmostEqual(found["tokens_per_second"], 512 * found["tokens_per_second_per_device"], delta=1)
+        if found["checkpoint"]["waste_fraction"] is not None:
+            self.assertAlmostEqual(training["with_interruptions"]["seconds"],
+                                   training["seconds"] / (1 - found["checkpoint"]["waste_fraction"]), delta=1)
+
+    def test_activations_of_gpt3(self):
+        """2.87 GB a layer where attention's matrices and masks are saved: sbh (34 + 5 a s / h), of which 70 % are
+        attention's. Heddle writes neither: masks are drawn again, and attention is one kernel."""
+        found = self.explain(self.write("config.json", GPT3), CLUSTERS / "8xh100.yaml", ONE, length=2048)
+        cost, sbh = found["cost"], 2048 * 12288
+        layer = cost["recompute"][0]
+        # In place of the matrices log-sum-exp of each head and query; mean and deviation of two norms.
+        statistics = 4 * 2048 * (96 + 2 * 2)
+        masks = {mask["name"]: mask["bytes_if_saved"] for mask in cost["dropout_masks"] if mask["layers"] == 96}
+        matrices = sum(each["bytes_if_saved"] for each in cost["never_written"])
+        published = layer["saved_bytes"] - statistics + sum(masks.values()) + matrices
+        self.assertEqual(published, sbh * (34 + 80))
+        self.assertAlmostEqual(published / 1e9, 2.87, places=2)
+        self.assertAlmostEqual(96 * published / 1e9, 275, delta=0.5)
+        self.assertAlmostEqual((matrices + masks["attention"]) / published, 0.70, places=2)
+        self.assertAlmostEqual(layer["saved_bytes"] / published, 0.28, places=2)
+
+    def test_flops_that_recompute_adds_to_gpt3(self):
+        """Beside what publications count for the same choice."""
+        model = self.write("config.json", GPT3)
+        for choice, added, published in (
+                ({"values": ["o"]}, 0.0090, 0.0269), ({"full": True, "prune": False}, 0.332, 0.332),
+                ({"full": True}, 0.224, 0.332), ({"selective": True}, 0, 0)):
+            with self.subTest(choice=choice):
+                found = self.explain(model, CLUSTERS / "8xh100.yaml", ONE, length=2048,
+                                     recompute=[{"layers": "0..95", **choice}])
+                flops = found["cost"]["added_flops"]
+                self.assertAlmostEqual(flops["fraction_of_model_flops"], added, delta=0.0005)
+                self.assertAlmostEqual(flops["published_fraction"], published, delta=0.0005)
+                if "compute" in found:  # the estimate counts the same
+                    self.assertAlmostEqual(found["compute"]["hardware_flops"] / found["compute"]["model_flops"] - 1, added,
+                                           delta=0.0005)
+
+    def test_bits_and_checkpoints(self):
+        mesh = [["pp", 1], ["dp", 1], ["cp", 1], ["tp", 8]]
+        found = self.explain("llama-3-70b.json", CLUSTERS / "8xh100.yaml", mesh)
+        self.assertAlmostEqual(found["checkpoint"]["bytes"] / 1e12, 0.988, places=3)
+        self.assertEqual((found["checkpoint"]["bytes_per_parameter"], found["precision"]["bits_per_element"]), (14, 16))
+        b200 = self.cluster("8xh100.yaml", "device: h100-sxm-80gb", "device: b200-sxm-180gb")
+        four = self.explain("llama-3-70b.json", b200, mesh, precision={**BF16, "recipe": "nvfp4"})
+        self.assertEqual(four["precision"]["bits_per_element"], 4.5)
 
     def test_what_is_not_compiled_is_estimated(self):
         mesh, fp8 = [["pp", 1], ["dp", 8], ["cp", 1], ["tp", 8]], {**BF16, "recipe": "fp8"}

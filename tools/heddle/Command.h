@@ -33,6 +33,7 @@ Command compileCommand();
 Command doctorCommand();
 Command explainCommand();
 Command planCommand();
+Command reportCommand();
 Command runCommand();
 Command verifyCommand();
 

@@ -4,11 +4,11 @@
 #include "tools/heddle/ExplainEstimate.h"
 #include "tools/heddle/ExplainProgram.h"
 #include "tools/heddle/ExplainSchedule.h"
+#include "tools/heddle/FamilyLayout.h"
 #include "tools/heddle/Inputs.h"
 #include "tools/heddle/Memory.h"
 
 #include "heddle/Model/Parameters.h"
-#include "heddle/Plan/PlanLayout.h"
 #include "heddle/Schedule/Timeline.h"
 #include "heddle/Support/Files.h"
 
@@ -16,7 +16,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <sstream>
 
 namespace cl = llvm::cl;
 using namespace heddle;
@@ -42,16 +41,20 @@ static cl::opt<std::string>
     timelinePath("timeline", cl::value_desc("file"),
                  cl::desc("write when slots of the schedule run, for Perfetto"),
                  cl::sub(explain));
+static cl::opt<double>
+    tokens("tokens", cl::value_desc("N"),
+           cl::desc("tell how long it takes to train N tokens (15e12); "
+                    "default: the steps of train.yaml, if it says"),
+           cl::sub(explain));
+static cl::opt<bool>
+    decisions("decisions", cl::init(true),
+              cl::desc("search the runner-up of each decision; default true, "
+                       "seconds on thousands of devices"),
+              cl::sub(explain));
 static cl::opt<bool> asJson("json", cl::desc("one JSON object on stdout"),
                             cl::sub(explain));
 
 namespace {
-
-/// How a parameter lies under the plan.
-struct FamilyLayout {
-  PlanDims dims;
-  std::vector<std::int64_t> local; ///< of a rank, padding included
-};
 
 /// Everything that is told, text or JSON.
 struct Explanation {
@@ -69,33 +72,6 @@ struct Explanation {
 };
 
 } // namespace
-
-static std::vector<std::string> splitWords(const std::string &text) {
-  std::istringstream words(text);
-  return {std::istream_iterator<std::string>(words), {}};
-}
-
-static Result<FamilyLayout> layoutOf(const Plan &plan, const ModelConfig &model,
-                                     const ParameterFamily &family) {
-  Result<PlanDims> dims = parameterLayout(plan, model, family);
-  if (!dims)
-    return dims.error();
-  FamilyLayout layout{*dims, {}};
-  ReshardMesh mesh = meshOfPlan(plan, model);
-  std::map<std::string, std::int64_t> padded = paddedSizes(plan, model);
-  std::vector<std::string> letters = splitWords(family.letters);
-  for (std::size_t dim = 0; dim < dims->size(); ++dim) {
-    auto found = padded.find(letters[dim]);
-    std::int64_t size =
-        found == padded.end() ? family.shape[dim] : found->second;
-    for (const std::string &axis : (*dims)[dim])
-      for (const auto &[name, count] : mesh.axes)
-        if (name == axis)
-          size /= count;
-    layout.local.push_back(size);
-  }
-  return layout;
-}
 
 /// The neutral keys that the model's config file has.
 static std::vector<NeutralKey> findNeutralKeys(const std::string &path) {
@@ -125,7 +101,7 @@ static Result<Explanation> explainInputs() {
   e.neutral = findNeutralKeys(modelPath);
   if (e.inputs.plan)
     for (const ParameterFamily &family : e.families) {
-      Result<FamilyLayout> layout = layoutOf(*e.inputs.plan, model, family);
+      Result<FamilyLayout> layout = familyLayout(*e.inputs.plan, model, family);
       if (!layout)
         return layout.error();
       e.layouts.push_back(std::move(*layout));
@@ -251,7 +227,7 @@ static void printText(const Explanation &e) {
 
 /// Times and sizes on the cluster; a warning says why there are none.
 static Result<void> estimate(Explanation &e, const PlanPoint &point) {
-  Result<json> found = estimateJson(e.inputs, point);
+  Result<json> found = estimateJson(e.inputs, point, tokens, {decisions, {}});
   if (!found)
     return found.error();
   e.estimate = std::move(*found);
@@ -282,14 +258,8 @@ static Result<void> explainPoint(Explanation &e, const PlanPoint &point) {
   if (!warnings)
     return warnings.error();
   e.warnings = *warnings;
-  if (inputs.plan->globalBatch() != inputs.train->globalBatch)
-    return Error{fmt::format("plan: global batch is {}, the settings' is {}",
-                             inputs.plan->globalBatch(),
-                             inputs.train->globalBatch)};
-  if (point.ranks() > inputs.cluster->devices())
-    return Error{fmt::format("plan: {} ranks, cluster \"{}\" has {} devices",
-                             point.ranks(), inputs.cluster->name,
-                             inputs.cluster->devices())};
+  if (Result<void> fits = checkExtent(inputs, point); !fits)
+    return fits;
   e.warnings.push_back(
       fmt::format("not compiled yet, so estimated only: {}",
                   fmt::join(notCompiledYet(point, inputs.model), ", ")));
@@ -344,24 +314,32 @@ static Result<void> writeTimelineOf(const Explanation &e) {
   if (!e.schedule)
     return Error{"--timeline wants a --plan with a schedule of stages: without "
                  "one there are no slots"};
-  Result<AtomicFile> file = AtomicFile::create(timelinePath.getValue());
-  if (!file)
-    return file.error();
-  if (Result<void> done =
-          file->append(writeTimeline(e.schedule->table, e.schedule->timing()));
-      !done)
-    return done;
-  return file->commit();
+  return writeFile(timelinePath.getValue(),
+                   writeTimeline(e.schedule->table, e.schedule->timing()));
+}
+
+/// Options that ask for what was not given.
+static Result<void> checkOptions() {
+  if (showMemory && (planPath.empty() || trainPath.empty()))
+    return Error{"--memory wants --plan and --train: there is no program "
+                 "without them"};
+  if (tokens.getNumOccurrences() == 0)
+    return {};
+  if (Result<void> checked = checkTokens(tokens); !checked)
+    return checked;
+  if (clusterPath.empty() || trainPath.empty() || planPath.empty())
+    return Error{"--tokens wants --cluster, --train and --plan: without them "
+                 "no step has a time"};
+  return {};
 }
 
 static int runExplain() {
+  if (Result<void> checked = checkOptions(); !checked)
+    return refuse(checked.error());
   Result<Explanation> explanation = explainInputs();
   if (!explanation)
     return refuse(explanation.error());
   Explanation &e = *explanation;
-  if (showMemory && !(e.inputs.plan && e.inputs.train))
-    return refuse(Error{"--memory wants --plan and --train: there is no "
-                        "program without them"});
   if (e.inputs.plan)
     if (Result<void> done = explainPlan(e); !done)
       return refuse(done.error(), kAnswerIsNo);

@@ -5,11 +5,13 @@
 #include "heddle/Cost/Flops.h"
 #include "heddle/Cost/LiveMemory.h"
 #include "heddle/Cost/Traffic.h"
+#include "heddle/Model/Parameters.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 using namespace heddle;
@@ -104,6 +106,66 @@ static json recomputeJson(const ModelConfig &model, const TrainSettings &train,
                     {"again", again},
                     {"flops", flopsAgain(layers).total()}});
   }
+  return list;
+}
+
+/// What a micro-batch of one layer takes, as modelFlopsPerStep counts it:
+/// attention over the whole square, or the window's part of it.
+static double asModelFlops(const FlopCount &count, const ModelConfig &model,
+                           const RankSizes &sizes) {
+  const std::int64_t seen =
+      std::min(model.slidingWindow.value_or(sizes.length), sizes.length);
+  const std::int64_t pairs = attentionPairs(sizes.length, model.slidingWindow);
+  return count.products + count.attention *
+                              static_cast<double>(sizes.length * seen) /
+                              static_cast<double>(pairs);
+}
+
+/// What computing again adds to model FLOPs, and what publications count for
+/// the same choice: all of a layer's forward for "full", and for core attention
+/// its forward and backward (Korthikanti et al. 2022: 12 b s^2 h in place of
+/// the 4 that run).
+static json addedFlopsJson(const ModelConfig &model, const Plan &plan,
+                           const std::vector<RankSizes> &places) {
+  double again = 0, published = 0;
+  bool isFull = false;
+  for (const RankSizes &sizes : places)
+    for (const LayersUnder &layers : sizes.recompute) {
+      std::int64_t times = layers.layers * sizes.microBatchesOfCopy();
+      for (const auto &[axis, ranks] : sizes.mesh)
+        times *= ranks;
+      const double each =
+          static_cast<double>(times) / static_cast<double>(places.size());
+      FlopCount counted = flopsAgain(layers);
+      again += each * asModelFlops(counted, model, sizes);
+      isFull |= layers.choice.kind == PlanRecomputeKind::Full;
+      if (layers.choice.kind == PlanRecomputeKind::Full)
+        counted = layerFlops(model, sizes).forward;
+      else
+        counted.attention *= 3;
+      published += each * asModelFlops(counted, model, sizes);
+    }
+  const double all =
+      modelFlopsPerStep(model, plan.globalBatch(), places.front().length);
+  return {{"fraction_of_model_flops", again / all},
+          {"published_fraction", published / all},
+          {"counts", isFull
+                         ? "all of a layer's forward, also what nothing reads"
+                         : "forward and backward of core attention, of "
+                           "which forward alone runs again"}};
+}
+
+/// Scores' softmax, and with dropout what is left of it: of one layer and
+/// micro-batch. Attention is one kernel and never writes them.
+static json neverWrittenJson(const ModelConfig &model, const Plan &plan,
+                             const RankSizes &sizes) {
+  const std::int64_t elementBytes = plan.precision.compute == "fp32" ? 4 : 2;
+  const std::int64_t bytes =
+      sizes.tokens() * sizes.s * sizes.g * sizes.r * elementBytes;
+  json list = {{{"name", "probabilities"}, {"bytes_if_saved", bytes}}};
+  if (model.dropout.attention > 0)
+    list.push_back(
+        {{"name", "probabilities_dropped"}, {"bytes_if_saved", bytes}});
   return list;
 }
 
@@ -202,6 +264,7 @@ static json rankJson(const ModelConfig &model, const TrainSettings &train,
           {"saved_per_layer", recompute.front()["saved"]},
           {"recompute", recompute},
           {"dropout_masks", masksJson(model, sizes)},
+          {"never_written", neverWrittenJson(model, plan, sizes)},
           {"collectives", collectives}};
 }
 
@@ -227,14 +290,18 @@ json tool::costJson(const ModelConfig &model, const TrainSettings &train,
   Result<std::vector<RankSizes>> places = placeSizes(model, train, plan);
   if (!places)
     return {{"computed", false}, {"reason", places.message()}};
-  if (!places->front().stages.areCut)
-    return rankJson(model, train, plan, places->front());
+  const json added = addedFlopsJson(model, plan, *places);
+  if (!places->front().stages.areCut) {
+    json rank = rankJson(model, train, plan, places->front());
+    rank["added_flops"] = added;
+    return rank;
+  }
   json list = json::array();
   for (const RankSizes &sizes : *places) {
     list.push_back(holdsJson(plan, sizes));
     list.back().update(rankJson(model, train, plan, sizes));
   }
-  return {{"computed", true}, {"places", list}};
+  return {{"computed", true}, {"added_flops", added}, {"places", list}};
 }
 
 static void printSaved(const json &cost, const json &layers) {
@@ -388,6 +455,20 @@ static void printPlaces(const json &places) {
   tool::printCost(fullest);
 }
 
+static void printAdded(const json &added) {
+  const double fraction = added["fraction_of_model_flops"],
+               published = added["published_fraction"];
+  if (fraction == 0)
+    return;
+  fmt::print("computing again adds {:.2f} % to model FLOPs, attention over the "
+             "whole square as these count it",
+             100 * fraction);
+  if (std::abs(published - fraction) > 1e-3 * published)
+    fmt::print("; published figures for that are {:.2f} %: they count {}",
+               100 * published, added["counts"].get<std::string>());
+  fmt::print("\n");
+}
+
 void tool::printCost(const json &cost) {
   if (!cost["computed"]) {
     fmt::print("\ncost formulas: not computed: {}\n",
@@ -396,6 +477,7 @@ void tool::printCost(const json &cost) {
   }
   if (cost.contains("places")) {
     printPlaces(cost["places"]);
+    printAdded(cost["added_flops"]);
     return;
   }
   printStates(cost["states"]);
@@ -424,4 +506,6 @@ void tool::printCost(const json &cost) {
         "{:.6g} of these FLOPs, +{:.2f} %, are computed again: they count "
         "in HFU and not in MFU\n",
         again, 100 * again / (products + attention - again));
+  if (cost.contains("added_flops"))
+    printAdded(cost["added_flops"]);
 }

@@ -1,14 +1,15 @@
 #include "tools/heddle/ExplainEstimate.h"
 
 #include "tools/heddle/Memory.h"
+#include "tools/heddle/Reasons.h"
 
 #include "heddle/Cost/Checkpoint.h"
 #include "heddle/Cost/MemoryEstimate.h"
-#include "heddle/Cost/StepTime.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 using namespace heddle;
@@ -17,7 +18,26 @@ using json = nlohmann::ordered_json;
 
 static constexpr double kTera = 1e12;
 
-static json communicationJson(const StepTime &step, const Cluster &cluster) {
+Result<void> tool::checkExtent(const Inputs &inputs, const PlanPoint &point) {
+  if (inputs.plan->globalBatch() != inputs.train->globalBatch)
+    return Error{fmt::format("plan: global batch is {}, the settings' is {}",
+                             inputs.plan->globalBatch(),
+                             inputs.train->globalBatch)};
+  if (point.ranks() > inputs.cluster->devices())
+    return Error{fmt::format("plan: {} ranks, cluster \"{}\" has {} devices",
+                             point.ranks(), inputs.cluster->name,
+                             inputs.cluster->devices())};
+  return {};
+}
+
+Result<void> tool::checkTokens(double tokens) {
+  if (tokens > 0 && std::isfinite(tokens))
+    return {};
+  return Error{fmt::format(
+      "--tokens: found {}, expected a number above 0 such as 15e12", tokens)};
+}
+
+json tool::communicationJson(const StepTime &step, const Cluster &cluster) {
   json axes = json::object();
   for (int i = 0; i < timeAxes; ++i) {
     const auto axis = static_cast<TimeAxis>(i);
@@ -36,8 +56,8 @@ static json communicationJson(const StepTime &step, const Cluster &cluster) {
 }
 
 static Result<json> memoryEstimateJson(const Inputs &inputs,
+                                       const MemoryEstimator &estimator,
                                        const PlanPoint &point) {
-  MemoryEstimator estimator(inputs.model, *inputs.train, *inputs.cluster);
   json peaks = json::array(), reasons = json::array();
   std::int64_t states = 0;
   for (std::int64_t place = 0; place < point.pp; ++place) {
@@ -92,7 +112,46 @@ static double bitsPerElement(const std::string &recipe) {
   return found == bits.end() ? 16 : found->second;
 }
 
-Result<json> tool::estimateJson(const Inputs &inputs, const PlanPoint &point) {
+/// How long it takes to train that many tokens; null where no number is known.
+static json trainingJson(const Inputs &inputs, const StepTime &step,
+                         const json &checkpoint, double tokens) {
+  if (tokens == 0)
+    tokens = static_cast<double>(inputs.train->schedule.steps) * step.tokens;
+  if (tokens == 0)
+    return nullptr;
+  constexpr double hour = 3600;
+  const double steps = std::ceil(tokens / step.tokens);
+  const auto taking = [&](double seconds) {
+    return json{
+        {"seconds", seconds},
+        {"device_hours", seconds / hour * static_cast<double>(step.ranks)}};
+  };
+  json training = {{"tokens", tokens}, {"steps", steps}};
+  training.update(taking(steps * step.seconds));
+  const json &waste = checkpoint["waste_fraction"];
+  training["with_interruptions"] =
+      waste.is_null() || waste.get<double>() >= 1
+          ? json()
+          : taking(steps * step.seconds / (1 - waste.get<double>()));
+  return training;
+}
+
+/// Each choice of the plan against the best plan with another one.
+static json decisionsOfPoint(const Inputs &inputs,
+                             const DecisionRequest &request,
+                             const CostedPlan &plan, const StepTimes &times,
+                             const MemoryEstimator &memory) {
+  const PlanProblem problem = {inputs.model, *inputs.train, *inputs.cluster,
+                               request.demands};
+  if (!request.wanted || !problem.check())
+    return json::array();
+  return decisionsJson(
+      decisionsOf(problem, plan, times, memory, plansForRunnerUp));
+}
+
+Result<json> tool::estimateJson(const Inputs &inputs, const PlanPoint &point,
+                                double tokens,
+                                const DecisionRequest &decisions) {
   Result<StepTimes> times =
       StepTimes::of(inputs.model, *inputs.train, *inputs.cluster);
   if (!times)
@@ -100,18 +159,24 @@ Result<json> tool::estimateJson(const Inputs &inputs, const PlanPoint &point) {
   Result<StepTime> step = times->simulate(point);
   if (!step)
     return step.error();
-  Result<json> memory = memoryEstimateJson(inputs, point);
+  const MemoryEstimator estimator(inputs.model, *inputs.train, *inputs.cluster);
+  Result<json> memory = memoryEstimateJson(inputs, estimator, point);
   if (!memory)
     return memory.error();
   const std::vector<std::int64_t> peaks = (*memory)["peak_bytes"];
   const std::int64_t peak = *std::max_element(peaks.begin(), peaks.end());
+  const std::int64_t capacity = inputs.cluster->planBytesPerDevice();
+  CostedPlan costed = {point, step->seconds, peak};
+  const json checkpoint = checkpointJson(inputs, point);
   return json{
       {"step_seconds", step->seconds},
       {"bubble_fraction", step->bubbleFraction},
       {"mfu", step->mfu()},
       {"hfu", step->hfu()},
       {"peak_flops_per_second", step->peakFlops},
+      {"tokens_per_second", step->tokens / step->seconds},
       {"tokens_per_second_per_device", step->tokensPerSecondPerDevice()},
+      {"training", trainingJson(inputs, *step, checkpoint, tokens)},
       {"communication", communicationJson(*step, *inputs.cluster)},
       {"compute",
        {{"model_flops", step->modelFlops},
@@ -123,11 +188,13 @@ Result<json> tool::estimateJson(const Inputs &inputs, const PlanPoint &point) {
           {"optimizer", step->optimizer}}},
         {"place", step->busiest}}},
       {"memory", *memory},
-      {"checkpoint", checkpointJson(inputs, point)},
+      {"checkpoint", checkpoint},
       {"precision",
        {{"recipe", point.recipe},
         {"bits_per_element", bitsPerElement(point.recipe)}}},
-      {"fits", peak <= inputs.cluster->planBytesPerDevice()}};
+      {"fits", peak <= capacity},
+      {"decisions",
+       decisionsOfPoint(inputs, decisions, costed, *times, estimator)}};
 }
 
 static void printMemoryEstimate(const json &memory) {
@@ -140,6 +207,49 @@ static void printMemoryEstimate(const json &memory) {
   for (const auto &[name, bytes] : reasons.items())
     fmt::print(" {} {}{}", name, describeBytes(bytes),
                name == std::prev(reasons.end()).key() ? "\n" : ",");
+}
+
+static void printTraining(const json &training) {
+  if (training.is_null())
+    return;
+  constexpr double day = 86400;
+  const auto say = [](const char *what, const json &taking) {
+    fmt::print("{}{:.4g} days, {:.4g} device hours", what,
+               taking["seconds"].get<double>() / day,
+               taking["device_hours"].get<double>());
+  };
+  fmt::print("  {:.4g} tokens are {:.0f} steps: ",
+             training["tokens"].get<double>(), training["steps"].get<double>());
+  say("", training);
+  if (!training["with_interruptions"].is_null())
+    say("; with checkpoints and interruptions ",
+        training["with_interruptions"]);
+  fmt::print("\n");
+}
+
+static void printCheckpoint(const json &checkpoint) {
+  fmt::print("  checkpoint: {:.4g} GB ({:g} B a parameter)",
+             checkpoint["bytes"].get<double>() / 1e9,
+             checkpoint["bytes_per_parameter"].get<double>());
+  if (!checkpoint["interval_seconds"].is_null())
+    fmt::print("; a pause of {:.3g} s every {:.3g} min wastes {:.1f} % "
+               "(interrupted every {:.3g} h)",
+               checkpoint["pause_seconds"].get<double>(),
+               checkpoint["interval_seconds"].get<double>() / 60,
+               100 * checkpoint["waste_fraction"].get<double>(),
+               checkpoint["mtbf_seconds"].get<double>() / 3600);
+  fmt::print("\n");
+}
+
+static void printCommunication(const json &axes) {
+  fmt::print("  {:5} {:>14} {:>12} {:>12} {:>12}  {}\n", "axis", "bytes a rank",
+             "seconds", "exposed", "ideal", "slowest link");
+  for (const auto &[axis, time] : axes.items())
+    fmt::print(
+        "  {:5} {:>14.6g} {:>12.4g} {:>12.4g} {:>12.4g}  {}\n", axis,
+        time["bytes_per_rank"].get<double>(), time["seconds"].get<double>(),
+        time["exposed_seconds"].get<double>(),
+        time["seconds_ideal"].get<double>(), time["link"].get<std::string>());
 }
 
 void tool::printEstimate(const json &e) {
@@ -160,25 +270,9 @@ void tool::printEstimate(const json &e) {
              seconds["attention"].get<double>(),
              seconds["memory_bound"].get<double>(),
              seconds["optimizer"].get<double>());
-  fmt::print("  {:5} {:>14} {:>12} {:>12} {:>12}  {}\n", "axis", "bytes a rank",
-             "seconds", "exposed", "ideal", "slowest link");
-  for (const auto &[axis, time] : e["communication"].items())
-    fmt::print(
-        "  {:5} {:>14.6g} {:>12.4g} {:>12.4g} {:>12.4g}  {}\n", axis,
-        time["bytes_per_rank"].get<double>(), time["seconds"].get<double>(),
-        time["exposed_seconds"].get<double>(),
-        time["seconds_ideal"].get<double>(), time["link"].get<std::string>());
+  printCommunication(e["communication"]);
   printMemoryEstimate(e["memory"]);
-  const json &checkpoint = e["checkpoint"];
-  fmt::print("  checkpoint: {:.4g} GB ({:g} B a parameter)",
-             checkpoint["bytes"].get<double>() / 1e9,
-             checkpoint["bytes_per_parameter"].get<double>());
-  if (!checkpoint["interval_seconds"].is_null())
-    fmt::print("; a pause of {:.3g} s every {:.3g} min wastes {:.1f} % "
-               "(interrupted every {:.3g} h)",
-               checkpoint["pause_seconds"].get<double>(),
-               checkpoint["interval_seconds"].get<double>() / 60,
-               100 * checkpoint["waste_fraction"].get<double>(),
-               checkpoint["mtbf_seconds"].get<double>() / 3600);
-  fmt::print("\n");
+  printCheckpoint(e["checkpoint"]);
+  printTraining(e["training"]);
+  printDecisions(e["decisions"]);
 }

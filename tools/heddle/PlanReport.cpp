@@ -1,5 +1,8 @@
 #include "tools/heddle/PlanReport.h"
 
+#include "tools/heddle/ExplainEstimate.h"
+#include "tools/heddle/Reasons.h"
+
 #include "heddle/Model/Parameters.h"
 
 #include <fmt/format.h>
@@ -8,23 +11,6 @@
 using namespace heddle;
 using namespace heddle::tool;
 using json = nlohmann::ordered_json;
-
-static json communicationJson(const StepTime &step, const Cluster &cluster) {
-  json axes = json::object();
-  for (int i = 0; i < timeAxes; ++i) {
-    const AxisTime &axis = step.axes[static_cast<std::size_t>(i)];
-    if (axis.bytesPerRank <= 0)
-      continue;
-    axes[std::string(timeAxisName(static_cast<TimeAxis>(i)))] = {
-        {"bytes_per_rank", axis.bytesPerRank},
-        {"seconds_ideal",
-         idealSeconds(axis.bytesPerRank, axis.slowestBytesPerSecond)},
-        {"seconds", axis.seconds},
-        {"exposed_seconds", axis.exposed},
-        {"link", cluster.links[axis.level].level}};
-  }
-  return axes;
-}
 
 /// What a rank has of the routed experts: of balanced routing, and what would
 /// be saved beyond where all tokens choose one rank's.
@@ -109,25 +95,6 @@ static json planJson(const CostedPlan &plan, const PlanReport &report) {
   return one;
 }
 
-static json decisionsJson(const std::vector<PlanDecision> &decisions) {
-  json list = json::array();
-  for (const PlanDecision &decision : decisions) {
-    json one = {{"key", planKeyName(decision.key)},
-                {"choice", decision.choice},
-                {"runner_up", nullptr},
-                {"cost_seconds", nullptr},
-                {"cost_bytes", nullptr}};
-    if (!decision.runnerUp.empty()) {
-      one["runner_up"] = decision.runnerUp;
-      one["cost_seconds"] = decision.costSeconds;
-      one["cost_bytes"] = decision.costBytes;
-      one["runner_up_plan"] = decision.point.text();
-    }
-    list.push_back(one);
-  }
-  return list;
-}
-
 json tool::reportJson(const PlanReport &report) {
   const PlanAnswer &answer = report.answer;
   json plans = json::array(), front = json::array();
@@ -208,21 +175,6 @@ static void printTable(const PlanReport &report) {
   }
 }
 
-static void printDecisions(const std::vector<PlanDecision> &decisions) {
-  fmt::print("\nwhy: each choice, and what the best plan with another one "
-             "costs\n");
-  for (const PlanDecision &decision : decisions)
-    if (decision.runnerUp.empty())
-      fmt::print("  {:13} {:18} nothing else fits\n", planKeyName(decision.key),
-                 decision.choice);
-    else
-      fmt::print("  {:13} {:18} {:18} {:+.3g} s {:+.1f} GiB  {}\n",
-                 planKeyName(decision.key), decision.choice, decision.runnerUp,
-                 decision.costSeconds,
-                 static_cast<double>(decision.costBytes) / (1 << 30),
-                 decision.point.text());
-}
-
 /// Where the time of a step and the bytes of a rank go.
 static void printFirst(const PlanReport &report) {
   const CostedPlan &best = report.answer.best.front();
@@ -278,8 +230,7 @@ void tool::printReport(const PlanReport &report) {
                  plan.point.text());
   }
   printFirst(report);
-  if (!report.decisions.empty())
-    printDecisions(report.decisions);
+  printDecisions(decisionsJson(report.decisions));
   const std::vector<std::string> later =
       notCompiledYet(answer.best.front().point, report.problem.model);
   if (!later.empty())

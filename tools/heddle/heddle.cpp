@@ -24,8 +24,8 @@ int main(int argc, char **argv) {
   llvm::raw_string_ostream errorStream(errors);
   if (argc < 2) {
     fmt::print(stderr,
-               "error: expected a command: plan, explain, compile, run, "
-               "verify or doctor; `heddle --help` lists them\n");
+               "error: expected a command: plan, explain, report, compile, "
+               "run, verify or doctor; `heddle --help` lists them\n");
     return kBadInput;
   }
   if (!llvm::cl::ParseCommandLineOptions(
@@ -38,8 +38,8 @@ int main(int argc, char **argv) {
     if (heddle::Result<void> loaded = loadPlugin(path); !loaded)
       return refuse(loaded.error());
   for (Command command :
-       {planCommand(), explainCommand(), calibrateCommand(), compileCommand(),
-        runCommand(), verifyCommand(), doctorCommand()})
+       {planCommand(), explainCommand(), reportCommand(), calibrateCommand(),
+        compileCommand(), runCommand(), verifyCommand(), doctorCommand()})
     if (*command.options)
       return command.run();
   fmt::print(stderr, "error: expected a command before '{}'\n", argv[1]);
