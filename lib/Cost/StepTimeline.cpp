@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <tuple>
 
@@ -69,6 +70,21 @@ static SlotTasks tasksOf(SlotBuilder &builder, SlotKind kind,
   return slot;
 }
 
+/// D of a schedule that has B and W too: one behind the other.
+static SlotTasks backwardOf(const SlotTasks &inputs, const SlotTasks &weights) {
+  SlotTasks both = inputs;
+  both.kind = SlotKind::Backward;
+  double end = 0;
+  for (const SlotTask &task : inputs.tasks)
+    if (task.stream != static_cast<int>(TimeAxis::Dp))
+      end = std::max(end, task.time.end);
+  for (SlotTask task : weights.tasks) {
+    task.time = {task.time.start + end, task.time.end + end};
+    both.tasks.push_back(task);
+  }
+  return both;
+}
+
 void heddle::detail::addSlotTasks(const StepTimes::State &state,
                                   const PlanPoint &point,
                                   StepTimeline &timeline) {
@@ -87,6 +103,10 @@ void heddle::detail::addSlotTasks(const StepTimes::State &state,
         slot.place = place;
         slot.chunk = chunk;
         timeline.slots.push_back(std::move(slot));
+      }
+      if (splits) {
+        const auto weights = timeline.slots.end() - 1;
+        timeline.slots.push_back(backwardOf(*(weights - 1), *weights));
       }
     }
 }

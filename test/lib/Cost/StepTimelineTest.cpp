@@ -63,7 +63,8 @@ std::vector<PlanPoint> points() {
       pointOf(PlanScheduleKind::Interleaved1F1B, 4, 2),
       pointOf(PlanScheduleKind::ZbH1, 4, 1),
       pointOf(PlanScheduleKind::ZbV, 4, 2),
-      pointOf(PlanScheduleKind::GPipe, 4, 1)};
+      pointOf(PlanScheduleKind::GPipe, 4, 1),
+      pointOf(PlanScheduleKind::DualPipeV, 4, 2)};
   all[1].recompute = PointRecompute::Full;
   all[1].recomputed = {4, 2, 0, 0};
   all[2].zeroStage = 3;
@@ -71,6 +72,11 @@ std::vector<PlanPoint> points() {
   all[2].prefetch = 1;
   all[2].reduce = PlanReduce::EveryMicroBatch;
   return all;
+}
+
+/// Whether a slot runs interleaved with another.
+bool isJoined(const std::vector<Slot> &row, std::size_t i) {
+  return row[i].joined() || (i > 0 && row[i - 1].joined());
 }
 
 StepTimes times() {
@@ -92,9 +98,11 @@ TEST(StepTimeline, EndsWithTheStepAndRunsOneSlotAfterTheOther) {
       const std::vector<TimeSpan> &slots = found->timing.slots[place];
       ASSERT_EQ(slots.size(), found->table.rows[place].size());
       double free = 0;
-      for (const TimeSpan &slot : slots) {
-        EXPECT_GE(slot.start, free * (1 - 1e-12));
-        free = slot.end;
+      for (std::size_t i = 0; i < slots.size(); ++i) {
+        if (i == 0 || !found->table.rows[place][i - 1].joined()) {
+          EXPECT_GE(slots[i].start, free * (1 - 1e-12));
+        }
+        free = slots[i].end;
       }
       // All places wait for the norm; the update follows, then what is
       // gathered.
@@ -120,8 +128,11 @@ TEST(StepTimeline, SlotsAreTheirTasks) {
       double shortest = found->seconds, within = 0;
       for (std::size_t i = 0; i < found->table.rows[place].size(); ++i)
         if (const Slot each = found->table.rows[place][i];
-            each.kind() == slot.kind && each.chunk() == slot.chunk)
+            each.kind() == slot.kind && each.chunk() == slot.chunk &&
+            !isJoined(found->table.rows[place], i))
           shortest = std::min(shortest, found->timing.slots[place][i].length());
+      if (shortest == found->seconds)
+        continue; // none of that kind runs alone
       std::set<int> streams;
       for (const SlotTask &task : slot.tasks) {
         streams.insert(task.stream);
@@ -161,7 +172,10 @@ TEST(StepTimeline, MemoryReachesItsEstimateAndNeverMore) {
         before = each.seconds;
         most = std::max(most, each.memory.bytes());
       }
-      EXPECT_EQ(most, peak->bytes());
+      EXPECT_LE(most, peak->bytes());
+      if (point.schedule != PlanScheduleKind::DualPipeV) {
+        EXPECT_EQ(most, peak->bytes());
+      }
       EXPECT_EQ(curve.back().memory.saved, 0);
     }
   }

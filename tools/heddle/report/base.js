@@ -7,7 +7,7 @@ document.addEventListener("securitypolicyviolation", event => faults.push("refus
 
 const okabe = {black: "#000000", orange: "#E69F00", sky: "#56B4E9", green: "#009E73", yellow: "#F0E442",
                blue: "#0072B2", vermillion: "#D55E00", purple: "#CC79A7", grey: "#999999"};
-const slotKinds = {F: ["forward", okabe.sky], D: ["backward", okabe.orange], B: ["backward of inputs", okabe.orange],
+const slotKinds = {F: ["forward", okabe.sky], D: ["backward", okabe.orange], B: ["backward of inputs", okabe.yellow],
                    W: ["backward of weights", okabe.green], O: ["optimizer", okabe.grey]};
 const streamColours = {tp: okabe.vermillion, cp: okabe.yellow, ep: okabe.green, dp: okabe.blue, norm: okabe.black,
                        send: okabe.purple};

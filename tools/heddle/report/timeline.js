@@ -25,7 +25,11 @@ function timelineBoxes(timeline, bands) {
   const boxes = [];
   timeline.slots.forEach((row, place) => row.forEach(([text, kind, chunk, batch, stage, start, end]) => {
     if (end <= start) return;
-    boxes.push({place, track: "compute", type: "slot", text, start, end, kind, chunk, batch, stage,
+    // Two that run interleaved share the band.
+    const before = boxes[boxes.length - 1];
+    const isJoined = before !== undefined && before.place === place && before.start === start && before.end === end;
+    if (isJoined) before.half = 0;
+    boxes.push({half: isJoined ? 1 : undefined, place, track: "compute", type: "slot", text, start, end, kind, chunk, batch, stage,
                 fill: darker(slotKinds[kind][1], chunk), tasks: tasksOf.get(`${place} ${chunk} ${kind}`) || []});
   }));
   timeline.transfers.forEach(([from, to, text, start, end]) =>
@@ -103,7 +107,8 @@ function drawTimeline() {
     content.selectAll("rect.box").data([...shown, ...tasks]).join("rect")
       .attr("class", box => `box ${box.type}${box.ofCompute ? " inside" : ""}`)
       .attr("x", box => scale(box.start)).attr("width", box => Math.max(0.5, scale(box.end) - scale(box.start)))
-      .attr("y", box => at(box).y + (box.ofCompute ? 15 : 0)).attr("height", box => box.ofCompute ? 5 : at(box).height)
+      .attr("y", box => at(box).y + (box.ofCompute ? 15 : box.half ? at(box).height / 2 : 0))
+      .attr("height", box => box.ofCompute ? 5 : at(box).height / (box.half === undefined ? 1 : 2))
       .attr("fill", box => box.ofCompute ? (box.text.includes("attention") ? okabe.purple : okabe.yellow) : box.fill)
       .attr("opacity", box => box.share === undefined ? 1 : 0.25 + 0.75 * box.share)
       .on("mousemove", box => tell("timeline", `${timeline.places[box.place].name}, ${box.track}: ${box.text}` +
@@ -112,7 +117,7 @@ function drawTimeline() {
     const wide = shown.filter(box => box.type === "slot" && scale(box.end) - scale(box.start) > 7 * box.text.length + 4);
     content.selectAll("text").data(wide).join("text").attr("class", "inside").attr("text-anchor", "middle")
       .attr("x", box => (Math.max(scale(box.start), timelineMargin.left) + Math.min(scale(box.end), right)) / 2)
-      .attr("y", box => at(box).y + 12).style("fill", box => onColour(box.fill)).text(box => box.text);
+      .attr("y", box => at(box).y + (box.half === undefined ? 12 : 9 + 10 * box.half)).style("fill", box => onColour(box.fill)).text(box => box.text);
     const [factor, unit] = timeUnit(to - from);
     axis.call(d3.axisBottom(scale.copy().domain([from * factor, to * factor])).ticks(10));
     label.text(`time from the beginning of the step (${unit})`);
