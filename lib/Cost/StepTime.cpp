@@ -3,10 +3,7 @@
 #include "Slots.h"
 #include "StepState.h"
 
-#include "heddle/Schedule/Generate.h"
 #include "heddle/Schedule/Simulate.h"
-
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
