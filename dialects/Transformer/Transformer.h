@@ -75,6 +75,14 @@ inline constexpr llvm::StringLiteral kOptimizerName = "transformer.optimizer";
 /// way through a reduction over ranks). Absent: all is f32.
 inline constexpr llvm::StringLiteral kPrecisionName = "transformer.precision";
 
+/// Attribute of a module, a unit: the step takes a number (f32) by which the
+/// loss is multiplied where backward begins, and gradients with it. Behind them
+/// `clip_factor` divides it out.
+inline constexpr llvm::StringLiteral kLossScaledName =
+    "transformer.loss_scaled";
+/// The name of that number among the step's arguments and the head's.
+inline constexpr llvm::StringLiteral kLossScale = "loss_scale";
+
 /// Attribute of a module, an array of dictionaries: what backward computes
 /// again of layers `first` to `last` (i64) instead of reading what forward
 /// saved. Each has one of `values` (names, strings), `selective` and `full`
@@ -108,9 +116,11 @@ int64_t countAttentionPairs(int64_t queries, int64_t keys, int64_t window);
 namespace heddle::transformer {
 
 /// Where backward begins: builds the gradient of the step's loss by the logits
-/// of the loss that `mean` averages. Returns the logits and their gradient.
+/// of the loss that `mean` averages. Returns the logits and their gradient,
+/// which is `scale` times as large where one is given.
 mlir::FailureOr<std::pair<mlir::Value, mlir::Value>>
-buildLossGradient(mlir::OpBuilder &builder, MeanCountedOp mean);
+buildLossGradient(mlir::OpBuilder &builder, MeanCountedOp mean,
+                  mlir::Value scale);
 
 } // namespace heddle::transformer
 

@@ -132,15 +132,17 @@ Values EmbeddingOp::buildGradient(OpBuilder &builder,
 }
 
 FailureOr<std::pair<Value, Value>>
-heddle::transformer::buildLossGradient(OpBuilder &builder, MeanCountedOp mean) {
+heddle::transformer::buildLossGradient(OpBuilder &builder, MeanCountedOp mean,
+                                       Value scale) {
   auto loss = mean.getLosses().getDefiningOp<TokenLossOp>();
   auto pick = loss ? loss.getPicked().getDefiningOp<PickOp>() : PickOp();
   if (!pick)
     return mean.emitOpError()
            << "must be of the losses of a token_loss with a pick";
   Value logits = pick.getInput();
-  Value gradient = LossGradOp::create(
-      builder, mean.getLoc(), logits.getType(), logits, loss.getMax(),
-      loss.getSum(), mean.getLabels(), mean.getCount(), pick.getShardsAttr());
+  Value gradient =
+      LossGradOp::create(builder, mean.getLoc(), logits.getType(), logits,
+                         loss.getMax(), loss.getSum(), mean.getLabels(),
+                         mean.getCount(), scale, pick.getShardsAttr());
   return std::pair(logits, gradient);
 }

@@ -493,21 +493,24 @@ def Transformer_MeanCountedOp : Transformer_RuleOp<"mean_counted", "b s, b s, ->
   let assemblyFormat = "$losses `,` $labels `,` $count attr-dict `:` functional-type(operands, results)";
 }
 
-def Transformer_LossGradOp : Transformer_RuleOp<"loss_grad",
-    "b s v, b s, b s, b s, -> b s v; position v"> {
+def Transformer_LossGradOp : Transformer_ComputedRuleOp<"loss_grad"> {
   let summary = "Gradient of the step's loss by the logits";
   let description = [{
     (exp(logit - max) / sum - [label]) / count for counted labels, else 0; 0 in
-    padding and where the count is 0.
+    padding and where the count is 0. With `scaled` that much larger, so that
+    gradients of narrow range do not vanish; everything behind it is linear, and
+    `clip_factor` divides it out.
 
     ```mlir
     %d_logits = transformer.loss_grad %logits, %max, %sum, %labels, %count : (tensor<4x32x251xf32>, tensor<4x32xf32>, tensor<4x32xf32>, tensor<4x32xi32>, tensor<i64>) -> tensor<4x32x251xf32>
+    %d_scaled = transformer.loss_grad %logits, %max, %sum, %labels, %count scaled %scale : (tensor<4x32x251xf32>, tensor<4x32xf32>, tensor<4x32xf32>, tensor<4x32xi32>, tensor<i64>, tensor<f32>) -> tensor<4x32x251xf32>
     ```
   }];
   let arguments = (ins Transformer_Float:$logits, Transformer_Float:$max, Transformer_Float:$sum,
-                       Transformer_Integer:$labels, Transformer_Count:$count, OptionalAttr<Dist_ShardsAttr>:$shards);
+                       Transformer_Integer:$labels, Transformer_Count:$count,
+                       Optional<Transformer_Float>:$scale, OptionalAttr<Dist_ShardsAttr>:$shards);
   let results = (outs Transformer_Float:$result);
-  let assemblyFormat = "$logits `,` $max `,` $sum `,` $labels `,` $count (`shards` $shards^)? attr-dict `:` functional-type(operands, results)";
+  let assemblyFormat = "$logits `,` $max `,` $sum `,` $labels `,` $count (`scaled` $scale^)? (`shards` $shards^)? attr-dict `:` functional-type(operands, results)";
 }
 
 #endif // HEDDLE_TRANSFORMER_MATH_OPS

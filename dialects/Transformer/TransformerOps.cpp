@@ -90,6 +90,15 @@ std::string StackTensorsOp::getFactorRule() {
          trailingFactors(rankOf(getResult()) - 1) + "; additive";
 }
 
+std::string LossGradOp::getFactorRule() {
+  return std::string("b s v, b s, b s, b s, ") + (getScale() ? ", " : "") +
+         "-> b s v; position v";
+}
+
+std::string ClipFactorOp::getFactorRule() {
+  return getScale() ? " , -> , " : " -> , ";
+}
+
 /// Dropout of a probability depends on which head of the whole model it is of.
 std::string AttentionOp::getFactorRule() {
   bool drops = static_cast<bool>(getSeed());

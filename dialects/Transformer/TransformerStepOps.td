@@ -270,22 +270,28 @@ def Transformer_SumSquaresOp : Transformer_RuleOp<"sum_squares", "... -> ; sum .
   let assemblyFormat = "$input attr-dict `:` functional-type(operands, results)";
 }
 
-def Transformer_ClipFactorOp : Transformer_RuleOp<"clip_factor", " -> , "> {
+def Transformer_ClipFactorOp : Transformer_ComputedRuleOp<"clip_factor"> {
   let summary = "The gradient's norm, and the factor that clips it";
   let description = [{
     From the sum of squares: norm = sqrt(sum); factor = min(1, max_norm / (norm +
     1e-6)), or 1 where `max_norm` is not given. With `copies` every square is so
-    many times in the sum: norm = sqrt(sum / copies).
+    many times in the sum: norm = sqrt(sum / copies). With `scaled` the gradients
+    are that much larger than they should be: the norm is divided by it, and so
+    is the factor.
+
+    Where the norm is no finite number the factor is 0, and the optimizers leave
+    everything as it is: one decision for all ranks, since the sum is over all.
 
     ```mlir
     %norm, %factor = transformer.clip_factor %sq max_norm 1.000000e+00 : (tensor<f64>) -> (tensor<f32>, tensor<f32>)
+    %n, %f = transformer.clip_factor %sq scaled %scale max_norm 1.000000e+00 : (tensor<f64>, tensor<f32>) -> (tensor<f32>, tensor<f32>)
     ```
   }];
-  let arguments = (ins RankedTensorOf<[F64]>:$sum, OptionalAttr<F64Attr>:$maxNorm,
+  let arguments = (ins RankedTensorOf<[F64]>:$sum, Optional<Transformer_Float>:$scale, OptionalAttr<F64Attr>:$maxNorm,
                        DefaultValuedAttr<ConfinedAttr<I64Attr, [IntPositive]>, "1">:$copies);
   let results = (outs Transformer_Float:$norm, Transformer_Float:$factor);
   let assemblyFormat = [{
-    $sum (`max_norm` $maxNorm^)? (`copies` $copies^)? attr-dict `:` functional-type(operands, results)
+    $sum (`scaled` $scale^)? (`max_norm` $maxNorm^)? (`copies` $copies^)? attr-dict `:` functional-type(operands, results)
   }];
 }
 
@@ -302,8 +308,8 @@ def Transformer_AdamWOp : Transformer_UpdateOp<"adamw", "..., ..., ..., ..., , ,
     With g = gradient x factor: m' = beta1 m + (1 - beta1) g; v' = beta2 v + (1 -
     beta2) g^2; parameter' = parameter (1 - rate x weight_decay) - rate x
     correction1 m' / (sqrt(correction2 v') + epsilon), where `correction` i is 1 /
-    (1 - beta_i^step), computed by the caller in fp64. Elementwise: it couples no
-    dimension.
+    (1 - beta_i^step), computed by the caller in fp64. A factor of 0 leaves all
+    three as they are. Elementwise: it couples no dimension.
 
     ```mlir
     %w1, %m1, %v1 = transformer.adamw %w, %g, %m, %v, %rate, %c1, %c2, %factor {beta1 = 9.000000e-01 : f64, beta2 = 9.500000e-01 : f64, epsilon = 1.000000e-08 : f64, weight_decay = 1.000000e-01 : f64} : (tensor<96x64xf32>, tensor<96x64xf32>, tensor<96x64xf32>, tensor<96x64xf32>, tensor<f32>, tensor<f32>, tensor<f32>, tensor<f32>) -> (tensor<96x64xf32>, tensor<96x64xf32>, tensor<96x64xf32>)
@@ -319,8 +325,8 @@ def Transformer_AdamWOp : Transformer_UpdateOp<"adamw", "..., ..., ..., ..., , ,
 def Transformer_SgdOp : Transformer_UpdateOp<"sgd", "..., ..., , -> ..."> {
   let summary = "Gradient descent";
   let description = [{
-    parameter (1 - rate x weight_decay) - rate x factor x gradient. Couples no
-    dimension.
+    parameter (1 - rate x weight_decay) - rate x factor x gradient; the parameter
+    where the factor is 0. Couples no dimension.
 
     ```mlir
     %w2 = transformer.sgd %w, %g, %rate, %factor {weight_decay = 0.000000e+00 : f64} : (tensor<96x64xf32>, tensor<96x64xf32>, tensor<f32>, tensor<f32>) -> tensor<96x64xf32>

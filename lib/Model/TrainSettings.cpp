@@ -86,6 +86,32 @@ static LrSchedule readSchedule(MapReader &reader, double lr) {
   return schedule;
 }
 
+/// A power of two, so that scaling is exact.
+static double readScale(MapReader &reader, const char *key, double normally) {
+  const double value = reader.number(key, NumberRange::positive(), normally);
+  int exponent = 0;
+  if (reader.ok() &&
+      (std::frexp(value, &exponent) != 0.5 || std::abs(exponent - 1) > 32))
+    reader.fail(key, fmt::format("found {}, expected a power of two from 2^-32 "
+                                 "to 2^32",
+                                 value));
+  return value;
+}
+
+static LossScaleSettings readLossScale(MapReader &reader) {
+  LossScaleSettings settings;
+  settings.initial = readScale(reader, "initial", settings.initial);
+  settings.minimum = readScale(reader, "minimum", settings.minimum);
+  settings.growthInterval = reader.integer(
+      "growth_interval", IntegerRange::nonNegative(), settings.growthInterval);
+  settings.hysteresis = reader.integer("hysteresis", IntegerRange::positive(),
+                                       settings.hysteresis);
+  if (reader.ok() && settings.minimum > settings.initial)
+    reader.fail("minimum", fmt::format("found {}, expected at most initial {}",
+                                       settings.minimum, settings.initial));
+  return settings;
+}
+
 static std::vector<std::string> readPrecision(MapReader &reader) {
   const std::vector<std::string> formats = {"fp32", "bf16", "fp16", "fp8",
                                             "nvfp4"};
@@ -120,6 +146,8 @@ Result<TrainSettings> heddle::readTrainSettings(const Document &document) {
     settings.optimizer = readOptimizer(*optimizer);
   if (auto schedule = reader.map("lr_schedule"))
     settings.schedule = readSchedule(*schedule, settings.optimizer.lr);
+  if (auto scale = reader.map("loss_scale"))
+    settings.lossScale = readLossScale(*scale);
   if (auto dropout = reader.map("dropout")) {
     NumberRange rate = NumberRange::rate();
     settings.attentionDropout = dropout->optionalNumber("attention", rate);

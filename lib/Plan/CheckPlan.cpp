@@ -232,35 +232,37 @@ Result<void> PlanChecker::checkMemoryFeatures() {
 
 Result<void> PlanChecker::checkPrecision() {
   const PlanPrecision &precision = plan.precision;
-  const bool isBf16 = precision.recipe == "bf16";
-  if (!isBf16 && precision.recipe != "fp32")
+  const std::string &recipe = precision.recipe;
+  if (recipe != "fp32" && recipe != "bf16" && recipe != "fp16")
     return notSupported(
-        fmt::format("precision recipe \"{}\"", precision.recipe),
-        "set precision.recipe to \"bf16\" or \"fp32\"");
-  const std::string master = isBf16 ? "fp32" : "none";
+        fmt::format("precision recipe \"{}\"", recipe),
+        "set precision.recipe to \"bf16\", \"fp16\" or \"fp32\"");
+  const bool isNarrow = recipe != "fp32";
+  const std::string master = isNarrow ? "fp32" : "none";
   if (precision.compute != precision.recipe)
     return notSupported(fmt::format("precision.compute \"{}\" in recipe \"{}\"",
                                     precision.compute, precision.recipe),
                         fmt::format("set it to \"{}\"", precision.recipe));
   for (const auto &[key, format] : {std::pair{"gradients", precision.gradients},
                                     std::pair{"reduce", precision.reduce}})
-    if (format != "fp32" && (!isBf16 || format != "bf16"))
-      return notSupported(fmt::format("precision.{} \"{}\" in recipe \"{}\"",
-                                      key, format, precision.recipe),
-                          isBf16 ? "set it to \"fp32\" or \"bf16\""
-                                 : "set it to \"fp32\"");
+    if (format != "fp32" && format != recipe)
+      return notSupported(
+          fmt::format("precision.{} \"{}\" in recipe \"{}\"", key, format,
+                      recipe),
+          isNarrow ? fmt::format("set it to \"fp32\" or \"{}\"", recipe)
+                   : "set it to \"fp32\"");
   if (precision.master != master)
     return notSupported(
         fmt::format("precision.master \"{}\" in recipe \"{}\"",
                     precision.master, precision.recipe),
-        isBf16 ? "set it to \"fp32\""
-               : "set it to \"none\": fp32 parameters are their own master");
+        isNarrow ? "set it to \"fp32\""
+                 : "set it to \"none\": fp32 parameters are their own master");
   if (!precision.exceptions.empty())
     return notSupported("precision.exceptions", "leave them empty");
   if (std::find(train.precision.begin(), train.precision.end(),
                 precision.recipe) != train.precision.end())
     return {};
-  if (isBf16)
+  if (isNarrow)
     return refuse("precision recipe \"{}\", but the training settings allow "
                   "{}; add it to precision there",
                   precision.recipe, fmt::join(train.precision, ", "));

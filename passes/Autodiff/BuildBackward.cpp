@@ -75,8 +75,23 @@ LogicalResult seedResults(func::FuncOp function, ReverseMode &reverse) {
   return success();
 }
 
+/// The argument in front of all others by which the loss is scaled, if it is.
+Value addLossScale(func::FuncOp function) {
+  if (!function->getParentOfType<ModuleOp>()->hasAttr(kLossScaledName))
+    return {};
+  Builder builder(function.getContext());
+  NamedAttrList attributes;
+  attributes.set(kArgumentName, builder.getStringAttr(kLossScale));
+  if (failed(function.insertArgument(
+          0, RankedTensorType::get({}, builder.getF32Type()),
+          attributes.getDictionary(builder.getContext()), function.getLoc())))
+    return {};
+  return function.getArgument(0);
+}
+
 /// Starts from the losses that the function returns.
-LogicalResult seedLosses(func::FuncOp function, ReverseMode &reverse) {
+LogicalResult seedLosses(func::FuncOp function, ReverseMode &reverse,
+                         Value scale) {
   Operation *ending = function.getBody().front().getTerminator();
   for (auto [index, value] : llvm::enumerate(ending->getOperands())) {
     auto mean = value.getDefiningOp<MeanCountedOp>();
@@ -85,7 +100,7 @@ LogicalResult seedLosses(func::FuncOp function, ReverseMode &reverse) {
                                  << " has a loss, but its result " << index
                                  << " is no mean_counted; a function with a "
                                     "loss returns losses only";
-    auto gradient = buildLossGradient(reverse.builder, mean);
+    auto gradient = buildLossGradient(reverse.builder, mean, scale);
     if (failed(gradient))
       return failure();
     reverse.seed(gradient->first, gradient->second, "loss");
@@ -152,11 +167,12 @@ LogicalResult differentiate(func::FuncOp function) {
   // A mean_counted starts backward itself, so nothing comes in from outside.
   bool isLoss = !body.getOps<MeanCountedOp>().empty();
   unsigned results = function.getNumResults();
+  Value scale = isLoss ? addLossScale(function) : Value();
   ReverseMode reverse(function);
-  if (failed(isLoss ? seedLosses(function, reverse)
+  if (failed(isLoss ? seedLosses(function, reverse, scale)
                     : seedResults(function, reverse)))
     return failure();
-  unsigned seeds = 0;
+  unsigned seeds = scale ? 1 : 0;
   if (!isLoss)
     seeds = llvm::count_if(function.getResultTypes(), isDifferentiable);
   if (failed(reverse.run()) ||

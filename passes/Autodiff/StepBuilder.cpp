@@ -259,6 +259,8 @@ LogicalResult StepBuilder::createFunction() {
     arguments.emplace_back("bias_correction1", scalar);
     arguments.emplace_back("bias_correction2", scalar);
   }
+  if (takes(head, kLossScale))
+    arguments.emplace_back(kLossScale, scalar);
   auto seed = RankedTensorType::get({}, builder.getI64Type());
   if (readsInput(kTokenNumbers))
     arguments.emplace_back(kTokenNumbers, stack);
@@ -353,6 +355,8 @@ FailureOr<Value> StepBuilder::runMicroBatch(Value index, Value count) {
       scope[name] = get(inputs[name], index, name);
   if (Value seed = inputs.lookup(kDropoutSeed))
     scope[kDropoutSeed] = seed;
+  if (Value scale = inputs.lookup(kLossScale))
+    scope[kLossScale] = scale;
   scope["count"] = count;
   in("forward");
   FailureOr<Outcome> embedded = call(embedding, scope, {}, {});
@@ -518,8 +522,9 @@ FailureOr<std::pair<Value, Value>> StepBuilder::clip() {
   FloatAttr limit;
   if (optimizer.clipNorm)
     limit = builder.getF64FloatAttr(*optimizer.clipNorm);
-  auto made = create<ClipFactorOp>({"gradient_norm", "clip_factor"}, scalar,
-                                   scalar, sum, limit);
+  auto made =
+      create<ClipFactorOp>({"gradient_norm", "clip_factor"}, scalar, scalar,
+                           sum, inputs.lookup(kLossScale), limit);
   return std::pair<Value, Value>(made.getNorm(), made.getFactor());
 }
 

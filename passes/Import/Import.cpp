@@ -106,4 +106,8 @@ void setOptimizer(ModuleOp module, const OptimizerSettings &settings) {
   module->setAttr(kOptimizerName, entries.getDictionary(module.getContext()));
 }
 
+void setLossScaled(ModuleOp module) {
+  module->setAttr(kLossScaledName, UnitAttr::get(module.getContext()));
+}
+
 } // namespace heddle

@@ -33,6 +33,9 @@ importModel(mlir::MLIRContext &context, const ModelConfig &config,
 /// Writes the optimizer that `autodiff-build-step` shall use onto the module.
 void setOptimizer(mlir::ModuleOp module, const OptimizerSettings &settings);
 
+/// Lets `autodiff-build-backward` scale the loss by an input of the step.
+void setLossScaled(mlir::ModuleOp module);
+
 } // namespace heddle
 
 #endif // HEDDLE_PASSES_IMPORT_IMPORT_H

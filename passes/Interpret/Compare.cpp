@@ -134,14 +134,12 @@ static LogicalResult collectKind(Machine &reference, Machine &candidate,
     if (state.getKind() != kind)
       continue;
     for (int64_t layer = 0; layer < reference.getCount(state); ++layer) {
-      FailureOr<Tensor> expected =
-          reference.getState(state.getSymName(), layer);
+      FailureOr<Tensor> expected = getUnscaled(reference, state, layer);
       if (failed(expected))
         return failure();
       squares += normOf(*expected) * normOf(*expected);
       std::string fault;
-      FailureOr<Tensor> found =
-          candidate.getState(state.getSymName(), layer, &fault);
+      FailureOr<Tensor> found = getUnscaled(candidate, state, layer, &fault);
       if (failed(found) && fault.empty())
         return failure();
       if (failed(found)) {

@@ -153,6 +153,7 @@ static LogicalResult evaluate(LossGradOp op, Frame &frame) {
   if (failed(checkIds(op, labels, part, true, frame)))
     return failure();
   Tensor result = Tensor::zeros(op.getResult().getType());
+  double scale = op.getScale() ? frame.get(op.getScale()).floats[0] : 1;
   inArithmeticOf(frame.getReading(op.getResult()), [&](auto zero) {
     using Real = decltype(zero);
     for (auto [row, label] : llvm::enumerate(labels.integers)) {
@@ -165,7 +166,8 @@ static LogicalResult evaluate(LossGradOp op, Frame &frame) {
                               largest) /
                      total;
         result.floats[row * part.size + i] =
-            (share - Real(i == target ? 1 : 0)) / static_cast<Real>(count);
+            (share - Real(i == target ? 1 : 0)) / static_cast<Real>(count) *
+            static_cast<Real>(scale);
       }
     }
   });

@@ -19,9 +19,12 @@ static LogicalResult evaluate(SumSquaresOp op, Frame &frame) {
 static LogicalResult evaluate(ClipFactorOp op, Frame &frame) {
   double norm = std::sqrt(frame.get(op.getSum()).floats[0] /
                           static_cast<double>(op.getCopies()));
+  const double scale = op.getScale() ? frame.get(op.getScale()).floats[0] : 1;
+  norm /= scale;
   double factor = 1;
   if (op.getMaxNorm())
     factor = std::min(1.0, op.getMaxNorm()->convertToDouble() / (norm + 1e-6));
+  factor = std::isfinite(norm) ? factor / scale : 0;
   frame.set(op.getNorm(), Tensor::scalar(norm));
   frame.set(op.getFactor(), Tensor::scalar(factor));
   return success();
@@ -57,12 +60,18 @@ static void updateAdamW(AdamWOp op, Frame &frame, Tensor &parameter, Tensor &m,
   }
 }
 
+/// Whether the gradients are of use: else nothing is updated.
+static bool updates(Frame &frame, Value factor) {
+  return frame.get(factor).floats[0] != 0;
+}
+
 static LogicalResult evaluate(AdamWOp op, Frame &frame) {
   Tensor parameter = frame.get(op.getParameter()), m = frame.get(op.getM()),
          v = frame.get(op.getV());
-  inArithmeticOf(frame.getReading(op.getNewParameter()), [&](auto zero) {
-    updateAdamW<decltype(zero)>(op, frame, parameter, m, v);
-  });
+  if (updates(frame, op.getFactor()))
+    inArithmeticOf(frame.getReading(op.getNewParameter()), [&](auto zero) {
+      updateAdamW<decltype(zero)>(op, frame, parameter, m, v);
+    });
   frame.set(op.getNewParameter(), std::move(parameter));
   frame.set(op.getNewM(), std::move(m));
   frame.set(op.getNewV(), std::move(v));
@@ -72,16 +81,17 @@ static LogicalResult evaluate(AdamWOp op, Frame &frame) {
 static LogicalResult evaluate(SgdOp op, Frame &frame) {
   Tensor parameter = frame.get(op.getParameter());
   const Tensor &gradient = frame.get(op.getGradient());
-  inArithmeticOf(frame.getReading(op.getNewParameter()), [&](auto zero) {
-    using Real = decltype(zero);
-    Real rate = numberOf<Real>(frame, op.getRate()),
-         factor = numberOf<Real>(frame, op.getFactor()),
-         decay = op.getWeightDecay().convertToDouble();
-    for (size_t i = 0; i < gradient.floats.size(); ++i)
-      parameter.floats[i] =
-          static_cast<Real>(parameter.floats[i]) * (1 - rate * decay) -
-          rate * factor * static_cast<Real>(gradient.floats[i]);
-  });
+  if (updates(frame, op.getFactor()))
+    inArithmeticOf(frame.getReading(op.getNewParameter()), [&](auto zero) {
+      using Real = decltype(zero);
+      Real rate = numberOf<Real>(frame, op.getRate()),
+           factor = numberOf<Real>(frame, op.getFactor()),
+           decay = op.getWeightDecay().convertToDouble();
+      for (size_t i = 0; i < gradient.floats.size(); ++i)
+        parameter.floats[i] =
+            static_cast<Real>(parameter.floats[i]) * (1 - rate * decay) -
+            rate * factor * static_cast<Real>(gradient.floats[i]);
+    });
   frame.set(op.getNewParameter(), std::move(parameter));
   return success();
 }

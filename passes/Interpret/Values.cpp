@@ -200,6 +200,28 @@ static FailureOr<double> findCorrection(ModuleOp module, int which,
   return 1 / (1 - std::pow(*beta, static_cast<double>(step)));
 }
 
+/// A power of two that no rounding of fp16 hides.
+static constexpr double kLossScale = 1024;
+
+double heddle::interpret::lossScaleOf(ModuleOp module) {
+  auto step = module.lookupSymbol<func::FuncOp>("step");
+  for (unsigned i = 0; step && i < step.getNumArguments(); ++i)
+    if (getArgumentName(step, i) == transformer::kLossScale.str())
+      return kLossScale;
+  return 1;
+}
+
+FailureOr<Tensor> heddle::interpret::getUnscaled(Machine &machine,
+                                                 transformer::StateOp state,
+                                                 int64_t layer,
+                                                 std::string *fault) {
+  FailureOr<Tensor> tensor = machine.getState(state.getSymName(), layer, fault);
+  if (succeeded(tensor) && state.getKind() == transformer::StateKind::Gradient)
+    for (double &value : tensor->floats)
+      value /= lossScaleOf(machine.getModule());
+  return tensor;
+}
+
 static Tensor makeSeed(const StepSettings &settings, int64_t layer) {
   uint64_t seed = random::dropoutSeed(settings.seed, settings.step, layer);
   return Tensor::ofIntegers({}, {static_cast<int64_t>(seed)});
@@ -236,6 +258,8 @@ FailureOr<Inputs> heddle::interpret::makeStepInputs(const Machine &machine,
     } else if (name == transformer::kLayerDropoutSeeds) {
       for (int64_t layer = 0; layer < machine.countLayers(); ++layer)
         inputs[name].push_back(makeSeed(settings, layer));
+    } else if (name == transformer::kLossScale) {
+      inputs[name] = {Tensor::scalar(lossScaleOf(machine.getModule()))};
     } else if (name == "learning_rate") {
       inputs[name] = {Tensor::scalar(settings.learningRate)};
     } else if (name == "bias_correction1" || name == "bias_correction2") {

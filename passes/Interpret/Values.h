@@ -47,9 +47,19 @@ struct StepSettings {
   uint64_t seed = 0; ///< of dropout
 };
 
+/// By what the loss is scaled where @step of a module asks for it, else 1. The
+/// states of gradients are that much larger than the gradients.
+double lossScaleOf(mlir::ModuleOp module);
+
+/// An instance of a state as it is without a scale of the loss; fails as
+/// Machine::getState does.
+mlir::FailureOr<Tensor> getUnscaled(Machine &machine,
+                                    transformer::StateOp state, int64_t layer,
+                                    std::string *fault = nullptr);
+
 /// The arguments of @step of the machine's module, by name: `batch` cut into
-/// its micro-batches in order, learning rate, and the corrections of AdamW from
-/// its own betas. Fails where the sizes do not fit.
+/// its micro-batches in order, learning rate, loss scale, and the corrections
+/// of AdamW from its own betas. Fails where the sizes do not fit.
 mlir::FailureOr<Inputs> makeStepInputs(const Machine &machine,
                                        const Batch &batch,
                                        StepSettings settings);

@@ -80,6 +80,10 @@ Value compare(BodyBuilder &body, arith::CmpIPredicate predicate, Value a,
               Value b) {
   return arith::CmpIOp::create(body.builder, body.location, predicate, a, b);
 }
+Value compare(arith::CmpFPredicate predicate, Scalar a, double b) {
+  return arith::CmpFOp::create(a.body->builder, a.body->location, predicate,
+                               a.value, a.body->constant(b));
+}
 } // namespace
 
 Values BodyBuilder::reduce(ArrayRef<Value> terms, bool maximum) {
@@ -251,10 +255,7 @@ static Scalar inverseCount(Scalar count) {
   Scalar number{&body, arith::SIToFPOp::create(body.builder, body.location,
                                                body.builder.getF32Type(),
                                                count.value)};
-  Value some = arith::CmpFOp::create(body.builder, body.location,
-                                     arith::CmpFPredicate::OGT, number.value,
-                                     body.constant(0));
-  return where(some, 1.0 / number, 0);
+  return where(compare(arith::CmpFPredicate::OGT, number, 0), 1.0 / number, 0);
 }
 
 static Values lossGrad(LossGradOp op, ArrayRef<Scalar> v, BodyBuilder &body) {
@@ -263,6 +264,8 @@ static Values lossGrad(LossGradOp op, ArrayRef<Scalar> v, BodyBuilder &body) {
       compare(body, arith::CmpIPredicate::eq, body.column, v[3].value);
   Scalar gradient =
       (p - where(isLabel, {&body, body.constant(1)}, 0)) * inverseCount(v[4]);
+  if (op.getScale())
+    gradient = gradient * v[5];
   return {
       where(insideFactor(op, body), where(isCounted(v[3]), gradient, 0), 0)};
 }
@@ -303,12 +306,24 @@ static Values clipFactor(ClipFactorOp op, ArrayRef<Scalar> v,
                                      body.builder.getF32Type(), v[0].value)};
   if (op.getCopies() > 1)
     sum = 1.0 / static_cast<double>(op.getCopies()) * sum;
-  Scalar norm = sqrt(sum);
-  if (!op.getMaxNorm())
-    return {norm, body.constant(1)};
-  Scalar factor = op.getMaxNorm()->convertToDouble() / (norm + 1e-6);
-  return {norm, arith::MinimumFOp::create(body.builder, body.location,
-                                          factor.value, body.constant(1))};
+  Scalar norm = sqrt(sum), factor{&body, body.constant(1)};
+  if (op.getScale())
+    norm = norm / v[1];
+  if (op.getMaxNorm()) {
+    Scalar limited = op.getMaxNorm()->convertToDouble() / (norm + 1e-6);
+    factor.value = arith::MinimumFOp::create(body.builder, body.location,
+                                             limited.value, factor.value);
+  }
+  if (op.getScale())
+    factor = factor / v[1];
+  // Infinity and what is no number differ from themselves less themselves.
+  Scalar rest = norm - norm;
+  return {norm, where(compare(arith::CmpFPredicate::OEQ, rest, 0), factor, 0)};
+}
+
+/// What an optimizer leaves: \p next, or \p before where the factor is 0.
+static Scalar updated(Scalar factor, Scalar next, Scalar before) {
+  return select(compare(arith::CmpFPredicate::UNE, factor, 0), next, before);
 }
 
 static Values adamW(AdamWOp op, ArrayRef<Scalar> v, BodyBuilder &body) {
@@ -319,12 +334,13 @@ static Values adamW(AdamWOp op, ArrayRef<Scalar> v, BodyBuilder &body) {
   Scalar s = beta2 * v[3] + (1 - beta2) * g * g;
   Scalar step = v[5] * m / (sqrt(v[6] * s) + op.getEpsilon().convertToDouble());
   Scalar decayed = w * (1.0 - op.getWeightDecay().convertToDouble() * rate);
-  return {decayed - rate * step, m, s};
+  return {updated(v[7], decayed - rate * step, w), updated(v[7], m, v[2]),
+          updated(v[7], s, v[3])};
 }
 
 static Values sgd(SgdOp op, ArrayRef<Scalar> v, BodyBuilder &body) {
   Scalar decayed = v[0] * (1.0 - op.getWeightDecay().convertToDouble() * v[2]);
-  return {decayed - v[2] * v[3] * v[1]};
+  return {updated(v[3], decayed - v[2] * v[3] * v[1], v[0])};
 }
 
 static Value addAny(BodyBuilder &body, Value a, Value b) {
@@ -468,8 +484,12 @@ std::optional<KernelForm> lowering::getKernelForm(Operation *op) {
                       {PerRow});
       })
       .Case<LossGradOp>([&](auto grad) {
-        return formOf(grad.getLogits(), lastOf(grad.getLogits()),
-                      {Full, PerRow, PerRow, PerRow, Scalar}, {Full});
+        KernelForm form =
+            formOf(grad.getLogits(), lastOf(grad.getLogits()),
+                   {Full, PerRow, PerRow, PerRow, Scalar}, {Full});
+        if (grad.getScale())
+          form.operands.push_back(Scalar);
+        return form;
       })
       .Case<MeanCountedOp, CountLabelsOp, SumSquaresOp>(
           [&](auto) -> std::optional<KernelForm> {

@@ -45,6 +45,8 @@ static FailureOr<OwningOpRef<ModuleOp>> import(MLIRContext &context,
       importModel(context, input.model, shape);
   if (succeeded(module))
     setOptimizer(**module, input.train.optimizer);
+  if (succeeded(module) && input.plan.precision.scalesLoss())
+    setLossScaled(**module);
   return module;
 }
 

@@ -13,6 +13,7 @@
 
 #include "mlir/IR/Builders.h"
 #include "llvm/ADT/StringExtras.h"
+#include "llvm/ADT/StringSwitch.h"
 
 using namespace mlir;
 using namespace heddle;
@@ -120,7 +121,14 @@ private:
     return entries.getDictionary(module.getContext());
   }
 
-  /// Words of a plan that `checkPlan` has let through.
+  /// Of words that `checkPlan` has let through; "none" is what is computed in.
+  Type formatOf(StringRef word) {
+    return llvm::StringSwitch<Type>(word)
+        .Case("bf16", builder.getBF16Type())
+        .Case("fp16", builder.getF16Type())
+        .Default(builder.getF32Type());
+  }
+
   DictionaryAttr precision() {
     NamedAttrList entries;
     for (const auto &[key, word] :
@@ -128,9 +136,7 @@ private:
           std::pair("master", &plan.precision.master),
           std::pair("gradients", &plan.precision.gradients),
           std::pair("reduce", &plan.precision.reduce)})
-      entries.set(key,
-                  TypeAttr::get(*word == "bf16" ? Type(builder.getBF16Type())
-                                                : Type(builder.getF32Type())));
+      entries.set(key, TypeAttr::get(formatOf(*word)));
     return entries.getDictionary(module.getContext());
   }
 

@@ -70,6 +70,8 @@ public:
     tables.set("states", builder.getArrayAttr(states));
     tables.set("optimizer", describeOptimizer(train.optimizer));
     tables.set("schedule", describeSchedule(train.schedule));
+    if (plan.precision.scalesLoss())
+      tables.set("loss_scaling", describeLossScale(train.lossScale));
     tables.set("sequence_length", number(train.sequenceLength));
     tables.set("global_batch", number(plan.globalBatch()));
     tables.set("micro_batches", number(plan.microBatches));
@@ -98,6 +100,8 @@ private:
       return "f64";
     if (type.isBF16())
       return "bf16";
+    if (type.isF16())
+      return "f16";
     return type.isInteger(64) ? "i64" : "i32";
   }
 
@@ -270,6 +274,15 @@ private:
     entry.set("eps", real(settings.eps));
     entry.set("weight_decay", real(settings.weightDecay));
     entry.set("clip_norm", real(settings.clipNorm));
+    return entry.getDictionary(module.getContext());
+  }
+
+  DictionaryAttr describeLossScale(const LossScaleSettings &settings) {
+    NamedAttrList entry;
+    entry.set("initial", real(settings.initial));
+    entry.set("growth_interval", number(settings.growthInterval));
+    entry.set("hysteresis", number(settings.hysteresis));
+    entry.set("minimum", real(settings.minimum));
     return entry.getDictionary(module.getContext());
   }
 

@@ -61,6 +61,9 @@ private:
   }
 
   Type formatOfArgument(func::FuncOp function, BlockArgument argument) {
+    // The loss scale is a number of the step's and no value of the model's.
+    if (cast<RankedTensorType>(argument.getType()).getRank() == 0)
+      return Float32Type::get(function.getContext());
     auto name = function.getArgAttrOfType<StringAttr>(argument.getArgNumber(),
                                                       kSavedName);
     Type known = name ? saved.lookup(keyOf(function, name.getValue())) : Type();

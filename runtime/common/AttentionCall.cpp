@@ -15,8 +15,9 @@ const char *attentionName(const Args &args) {
 }
 
 heddle_rt_status checkAttentionArgs(const Args &args) {
-  if (args.dtype != HEDDLE_RT_F32 && args.dtype != HEDDLE_RT_BF16)
-    return invalid("{}: attention is on f32 and bf16, not on {}",
+  if (args.dtype != HEDDLE_RT_F32 && args.dtype != HEDDLE_RT_BF16 &&
+      args.dtype != HEDDLE_RT_F16)
+    return invalid("{}: attention is on f32, bf16 and f16, not on {}",
                    attentionName(args), nameOf(args.dtype));
   for (const int64_t size : {args.batch, args.queries, args.keys, args.groups,
                              args.heads, args.head_size, args.window})

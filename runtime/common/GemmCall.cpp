@@ -85,13 +85,13 @@ heddle_rt_status GemmCall::check(const void *a, const void *b,
   if (args.m < 0 || args.n < 0 || args.k < 0 || args.batch < 0)
     return invalid("{}: m {}, n {}, k {}, batch {}: a size is negative",
                    gemm.name(), args.m, args.n, args.k, args.batch);
-  const bool f32 = args.a == HEDDLE_RT_F32 && args.b == HEDDLE_RT_F32 &&
-                   args.c == HEDDLE_RT_F32;
-  const bool bf16 = args.a == HEDDLE_RT_BF16 && args.b == HEDDLE_RT_BF16 &&
-                    (args.c == HEDDLE_RT_BF16 || args.c == HEDDLE_RT_F32);
-  if (!f32 && !bf16)
+  const bool known = args.a == HEDDLE_RT_F32 || args.a == HEDDLE_RT_BF16 ||
+                     args.a == HEDDLE_RT_F16;
+  if (!known || args.b != args.a ||
+      (args.c != args.a && args.c != HEDDLE_RT_F32))
     return invalid("{}: {} x {} -> {} is no product there is; f32 x f32 -> "
-                   "f32, bf16 x bf16 -> bf16 or f32 are",
+                   "f32, bf16 x bf16 -> bf16 or f32, f16 x f16 -> f16 or f32 "
+                   "are",
                    gemm.name(), nameOf(args.a), nameOf(args.b), nameOf(args.c));
   HEDDLE_RT_TRY(checkMatrix(gemm, gemm.a, a));
   HEDDLE_RT_TRY(checkMatrix(gemm, gemm.b, b));

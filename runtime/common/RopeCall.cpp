@@ -24,8 +24,9 @@ heddle_rt_status checkRope(const heddle_rt_rope_args &args, const void *input,
   if (!input || !positions || !output || !args.frequencies)
     return invalid("{}: input, positions, output or frequencies is NULL",
                    ropeName(args));
-  if (args.dtype != HEDDLE_RT_F32 && args.dtype != HEDDLE_RT_BF16)
-    return invalid("{}: rotates f32 or bf16, got {}", ropeName(args),
+  if (args.dtype != HEDDLE_RT_F32 && args.dtype != HEDDLE_RT_BF16 &&
+      args.dtype != HEDDLE_RT_F16)
+    return invalid("{}: rotates f32, bf16 or f16, got {}", ropeName(args),
                    nameOf(args.dtype));
   return HEDDLE_RT_OK;
 }

@@ -20,6 +20,19 @@ namespace {
 
 using Args = heddle_rt_attention_args;
 
+/// Calls \p run with empty operands of the dtype.
+template <class Run>
+heddle_rt_status withElement(heddle_rt_dtype dtype, const Run &run) {
+  switch (dtype) {
+  case HEDDLE_RT_BF16:
+    return run(AttentionOperands<heddle::bf16>());
+  case HEDDLE_RT_F16:
+    return run(AttentionOperands<heddle::f16>());
+  default:
+    return run(AttentionOperands<float>());
+  }
+}
+
 template <class T>
 void setOperands(AttentionOperands<T> &x, const void *q, const void *k,
                  const void *v, void *o, float *lse) {
@@ -76,8 +89,7 @@ heddle_rt_status heddle_rt_attention(heddle_rt_stream *stream, const Args *args,
                    return heddle::host::attentionForward(args, x, threads);
                  });
   };
-  return args->dtype == HEDDLE_RT_F32 ? run(AttentionOperands<float>())
-                                      : run(AttentionOperands<heddle::bf16>());
+  return withElement(args->dtype, run);
 }
 
 heddle_rt_status heddle_rt_attention_grad(heddle_rt_stream *stream,
@@ -105,6 +117,5 @@ heddle_rt_status heddle_rt_attention_grad(heddle_rt_stream *stream,
                    return heddle::host::attentionBackward(args, x, threads);
                  });
   };
-  return args->dtype == HEDDLE_RT_F32 ? run(AttentionOperands<float>())
-                                      : run(AttentionOperands<heddle::bf16>());
+  return withElement(args->dtype, run);
 }

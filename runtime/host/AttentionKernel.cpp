@@ -23,7 +23,6 @@ namespace {
 using Args = heddle_rt_attention_args;
 using Strides = heddle_rt_attention_strides;
 using Wide = AttentionOperands<float>;
-using Narrow = AttentionOperands<bf16>;
 
 constexpr int kLanes = 32; ///< partial sums of a row, added in a fixed order
 constexpr int64_t kKeyBlock = 64;
@@ -425,7 +424,7 @@ bool backwardPair(const Args &args, const Wide &x, int64_t b, int64_t g) {
   });
 }
 
-/// One (sequence, KV head) of bf16 operands as dense fp32 ones.
+/// One (sequence, KV head) of narrow operands as dense fp32 ones.
 class WidePair {
 public:
   WidePair(const Args &args, int64_t b, int64_t g) : b(b), g(g), args(args) {
@@ -447,7 +446,8 @@ public:
     next += elements(ofKeys);
     return made;
   }
-  const float *read(const bf16 *from, const Strides &strides, bool ofKeys) {
+  template <class T>
+  const float *read(const T *from, const Strides &strides, bool ofKeys) {
     float *to = make(ofKeys);
     forRows(strides, ofKeys, [&](int64_t place, int64_t dense) {
       for (int64_t c = 0; c < args.head_size; ++c)
@@ -455,7 +455,8 @@ public:
     });
     return to;
   }
-  void write(const float *from, bf16 *to, const Strides &strides, bool ofKeys) {
+  template <class T>
+  void write(const float *from, T *to, const Strides &strides, bool ofKeys) {
     forRows(strides, ofKeys, [&](int64_t place, int64_t dense) {
       for (int64_t c = 0; c < args.head_size; ++c)
         narrow(from[dense + c], to[place + c]);
@@ -484,7 +485,9 @@ public:
   Args args; ///< those of the dense operands
 };
 
-bool forwardPair(const Args &args, const Narrow &x, int64_t b, int64_t g) {
+template <class T>
+bool forwardPair(const Args &args, const AttentionOperands<T> &x, int64_t b,
+                 int64_t g) {
   WidePair pair(args, b, g);
   Wide wide;
   wide.q = pair.read(x.q, args.q, false);
@@ -497,7 +500,9 @@ bool forwardPair(const Args &args, const Narrow &x, int64_t b, int64_t g) {
   return fine;
 }
 
-bool backwardPair(const Args &args, const Narrow &x, int64_t b, int64_t g) {
+template <class T>
+bool backwardPair(const Args &args, const AttentionOperands<T> &x, int64_t b,
+                  int64_t g) {
   WidePair pair(args, b, g);
   Wide wide;
   wide.q = pair.read(x.q, args.q, false);
@@ -534,13 +539,23 @@ bool backwardPairs(const Args &args, const Operands &x, int threads) {
 bool attentionForward(const Args &args, const Wide &x, int threads) {
   return forwardPairs(args, x, threads);
 }
-bool attentionForward(const Args &args, const Narrow &x, int threads) {
+bool attentionForward(const Args &args, const AttentionOperands<bf16> &x,
+                      int threads) {
+  return forwardPairs(args, x, threads);
+}
+bool attentionForward(const Args &args, const AttentionOperands<f16> &x,
+                      int threads) {
   return forwardPairs(args, x, threads);
 }
 bool attentionBackward(const Args &args, const Wide &x, int threads) {
   return backwardPairs(args, x, threads);
 }
-bool attentionBackward(const Args &args, const Narrow &x, int threads) {
+bool attentionBackward(const Args &args, const AttentionOperands<bf16> &x,
+                       int threads) {
+  return backwardPairs(args, x, threads);
+}
+bool attentionBackward(const Args &args, const AttentionOperands<f16> &x,
+                       int threads) {
   return backwardPairs(args, x, threads);
 }
 

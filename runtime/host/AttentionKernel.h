@@ -19,16 +19,20 @@ struct AttentionOperands {
   T *gradQ = nullptr, *gradK = nullptr, *gradV = nullptr;
 };
 
-/// The result does not depend on `threads`. bf16 is widened, computed with in
-/// fp32, and rounded once. False: oneDNN refused a product.
+/// The result does not depend on `threads`. bf16 and f16 are widened, computed
+/// with in fp32, and rounded once. False: oneDNN refused a product.
 bool attentionForward(const heddle_rt_attention_args &args,
                       const AttentionOperands<float> &operands, int threads);
 bool attentionForward(const heddle_rt_attention_args &args,
                       const AttentionOperands<bf16> &operands, int threads);
+bool attentionForward(const heddle_rt_attention_args &args,
+                      const AttentionOperands<f16> &operands, int threads);
 bool attentionBackward(const heddle_rt_attention_args &args,
                        const AttentionOperands<float> &operands, int threads);
 bool attentionBackward(const heddle_rt_attention_args &args,
                        const AttentionOperands<bf16> &operands, int threads);
+bool attentionBackward(const heddle_rt_attention_args &args,
+                       const AttentionOperands<f16> &operands, int threads);
 
 } // namespace heddle::host
 

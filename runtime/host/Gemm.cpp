@@ -1,6 +1,7 @@
-// Matrix products by oneDNN: fp32 through its sgemm, bf16 through matmul
-// primitives, which it caches by shape itself.
+// Matrix products by oneDNN: fp32 and f16 through its sgemm, bf16 through
+// matmul primitives, which it caches by shape itself.
 
+#include "heddle/Runtime/Formats.h"
 #include "runtime/common/Dtype.h"
 #include "runtime/common/GemmCall.h"
 #include "runtime/host/Context.h"
@@ -22,20 +23,70 @@ const std::byte *at(const void *base, const Matrix &matrix, int64_t product) {
          product * matrix.stride * bytesOf(matrix.dtype);
 }
 
+/// One product of floats, whose rows are so many elements apart.
+heddle_rt_status multiply(const GemmCall &gemm, const float *a, int64_t lda,
+                          const float *b, int64_t ldb, float *c, int64_t ldc) {
+  const heddle_rt_gemm_args &args = gemm.args;
+  const dnnl_status_t status = dnnl_sgemm(
+      args.transpose_a ? 'T' : 'N', args.transpose_b ? 'T' : 'N', args.m,
+      args.n, args.k, args.alpha, a, lda, b, ldb, args.beta, c, ldc);
+  if (status != dnnl_success)
+    return fail(HEDDLE_RT_DEVICE_ERROR, "{}: oneDNN sgemm: status {}",
+                gemm.name(), int(status));
+  return HEDDLE_RT_OK;
+}
+
 heddle_rt_status runFloat(const GemmCall &gemm, const void *a, const void *b,
                           void *c) {
   const heddle_rt_gemm_args &args = gemm.args;
-  for (int64_t i = 0; i < args.batch; ++i) {
-    const dnnl_status_t status = dnnl_sgemm(
-        args.transpose_a ? 'T' : 'N', args.transpose_b ? 'T' : 'N', args.m,
-        args.n, args.k, args.alpha,
-        reinterpret_cast<const float *>(at(a, gemm.a, i)), args.lda,
-        reinterpret_cast<const float *>(at(b, gemm.b, i)), args.ldb, args.beta,
+  for (int64_t i = 0; i < args.batch; ++i)
+    HEDDLE_RT_TRY(multiply(
+        gemm, reinterpret_cast<const float *>(at(a, gemm.a, i)), args.lda,
+        reinterpret_cast<const float *>(at(b, gemm.b, i)), args.ldb,
         reinterpret_cast<float *>(const_cast<std::byte *>(at(c, gemm.c, i))),
-        args.ldc);
-    if (status != dnnl_success)
-      return fail(HEDDLE_RT_DEVICE_ERROR, "{}: oneDNN sgemm: status {}",
-                  gemm.name(), int(status));
+        args.ldc));
+  return HEDDLE_RT_OK;
+}
+
+/// A matrix of f16 as dense floats, and back.
+std::vector<float> widened(const Matrix &matrix, const std::byte *data) {
+  const auto *from = reinterpret_cast<const heddle::f16 *>(data);
+  std::vector<float> to(size_t(matrix.rows * matrix.columns));
+  for (int64_t row = 0; row < matrix.rows; ++row)
+    for (int64_t column = 0; column < matrix.columns; ++column)
+      to[size_t(row * matrix.columns + column)] =
+          widen(from[row * matrix.leading + column]);
+  return to;
+}
+void narrowInto(const Matrix &matrix, const std::vector<float> &from,
+                std::byte *data) {
+  auto *to = reinterpret_cast<heddle::f16 *>(data);
+  for (int64_t row = 0; row < matrix.rows; ++row)
+    for (int64_t column = 0; column < matrix.columns; ++column)
+      narrow(from[size_t(row * matrix.columns + column)],
+             to[row * matrix.leading + column]);
+}
+
+/// Few CPUs multiply f16, and oneDNN only on those: as floats, rounded once.
+heddle_rt_status runF16(const GemmCall &gemm, const void *a, const void *b,
+                        void *c) {
+  const heddle_rt_gemm_args &args = gemm.args;
+  for (int64_t i = 0; i < args.batch; ++i) {
+    const std::vector<float> wideA = widened(gemm.a, at(a, gemm.a, i)),
+                             wideB = widened(gemm.b, at(b, gemm.b, i));
+    auto *out = const_cast<std::byte *>(at(c, gemm.c, i));
+    if (args.c == HEDDLE_RT_F32) {
+      HEDDLE_RT_TRY(multiply(gemm, wideA.data(), gemm.a.columns, wideB.data(),
+                             gemm.b.columns, reinterpret_cast<float *>(out),
+                             args.ldc));
+      continue;
+    }
+    std::vector<float> wideC(size_t(args.m * args.n));
+    if (args.beta != 0)
+      wideC = widened(gemm.c, out);
+    HEDDLE_RT_TRY(multiply(gemm, wideA.data(), gemm.a.columns, wideB.data(),
+                           gemm.b.columns, wideC.data(), args.n));
+    narrowInto(gemm.c, wideC, out);
   }
   return HEDDLE_RT_OK;
 }
@@ -120,7 +171,8 @@ heddle_rt_status heddle_rt_gemm(heddle_rt_stream *stream,
   return heddle::host::queueWork(stream, call, accesses, [=] {
     if (gemm.args.k == 0)
       return scaleOnly(gemm, c);
-    return gemm.args.a == HEDDLE_RT_F32 ? runFloat(gemm, a, b, c)
-                                        : runBf16(gemm, a, b, c);
+    return gemm.args.a == HEDDLE_RT_F32    ? runFloat(gemm, a, b, c)
+           : gemm.args.a == HEDDLE_RT_BF16 ? runBf16(gemm, a, b, c)
+                                           : runF16(gemm, a, b, c);
   });
 }

@@ -99,5 +99,8 @@ heddle_rt_status heddle_rt_rope(heddle_rt_stream *stream,
     return heddle::host::openFor(stream, name);
   if (args->dtype == HEDDLE_RT_F32)
     return queueRope<float>(stream, name, *args, input, positions, output);
+  if (args->dtype == HEDDLE_RT_F16)
+    return queueRope<heddle::f16>(stream, name, *args, input, positions,
+                                  output);
   return queueRope<heddle::bf16>(stream, name, *args, input, positions, output);
 }

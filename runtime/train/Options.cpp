@@ -26,6 +26,8 @@ const char *const kUsage =
   --compute-threads N threads that one rank computes with
   --check [--seed S]  checking mode: late streams in a random order; the bytes
   [--ranges DIR]      that the last step touches go to DIR/ranges.RANK.jsonl
+  --inject-inf STEP   in that step a parameter of rank R is infinite: to see
+  [--rank R]          what training does then
   --dry [--rank R]    record the program of one rank; the trace, as JSON,
   [--trace FILE]      goes to stdout or FILE
   --tables FILE       default: tables.bin beside the program, or in program/
@@ -72,6 +74,7 @@ public:
         numbers({{"--steps", {&o.steps, 1, most}},
                  {"--token-bytes", {&o.tokenBytes, 2, 4}},
                  {"--replica-check", {&o.replicaCheck, 1, most}},
+                 {"--inject-inf", {&o.injectInf, 1, most}},
                  {"--rank", {&o.rank, 0, 1 << 30}},
                  {"--seed", {&o.seed, 0, most}},
                  {"--compute-threads", {&o.computeThreads, 1, 4096}}}),

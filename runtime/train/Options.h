@@ -22,7 +22,8 @@ struct Options {
   int64_t steps = 0;   ///< 0: as many as the schedule says, else 1
   int64_t tokenBytes = 0; ///< of a .bin; 0: by the size of the vocabulary
   int64_t replicaCheck = 0;
-  int64_t rank = 0; ///< of --dry
+  int64_t injectInf = 0; ///< the step of --inject-inf; 0: none
+  int64_t rank = 0;      ///< of --dry and --inject-inf
   int64_t seed = 1; ///< of --check
   int64_t computeThreads = 0;
   bool threads = false, check = false, dry = false, testInit = false;

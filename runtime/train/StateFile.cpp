@@ -32,6 +32,7 @@ struct Plan {
     const State *state;
     int64_t instance;
     int64_t offset; ///< in the file
+    float scale;    ///< what the values are divided by
   };
   std::string header; ///< with its size before it
   std::vector<Part> parts;
@@ -61,10 +62,10 @@ Plan planFile(const runtime::Tables &tables,
         escaped(name), dtype, fmt::join(shape, ","), end, end + bytes);
     end += bytes;
   };
-  for (const auto &[kind, prefix] : kinds)
+  for (const auto &[kind, prefix, scale] : kinds)
     for (const State &state : tables.states)
       for (int64_t i = 0; state.kind == kind && i < state.layers; ++i) {
-        plan.parts.push_back({&state, i, end});
+        plan.parts.push_back({&state, i, end, float(scale)});
         entry(prefix + state.instanceName(i), "F32", state.file.shape,
               elementsOf(state.file.shape) * 4);
       }
@@ -171,6 +172,9 @@ heddle_rt_status writeShare(Rank &rank, const Plan &plan, File &file) {
       continue;
     run.resize(size_t(extents.runElements()));
     HEDDLE_RT_TRY(downloadStored(rank, state, *position, extents, stored));
+    if (part.scale != 1)
+      for (float &value : stored)
+        value /= part.scale;
     for (int64_t r = 0; r < extents.runCount(); ++r) {
       if (extents.storesRun()) {
         HEDDLE_RT_TRY(writePieces(extents, r, stored, part.offset, file));

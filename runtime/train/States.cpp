@@ -198,6 +198,25 @@ heddle_rt_status uploadStored(Rank &rank, const State &state, int64_t i,
                       stored.data(), int64_t(stored.size()));
 }
 
+heddle_rt_status withInfinity(Rank &rank,
+                              const std::function<heddle_rt_status()> &step) {
+  for (const State &state : rank.tables.states) {
+    const Extents extents = extentsOf(rank.tables, rank.rank, state);
+    if (state.kind != "parameter" || extents.storedElements() == 0 ||
+        rank.tables.instancesAt(state, rank.stage).empty())
+      continue;
+    std::vector<float> before;
+    HEDDLE_RT_TRY(downloadStored(rank, state, 0, extents, before));
+    std::vector<float> poisoned = before;
+    poisoned.front() = std::numeric_limits<float>::infinity();
+    HEDDLE_RT_TRY(uploadStored(rank, state, 0, extents, poisoned));
+    HEDDLE_RT_TRY(step());
+    HEDDLE_RT_TRY(rank.synchronize());
+    return uploadStored(rank, state, 0, extents, before);
+  }
+  return step();
+}
+
 namespace {
 /// Draws or reads what the rank stores of one instance, named so.
 void makeStored(const Rank &rank, const Extents &extents,

@@ -7,6 +7,7 @@
 
 #include "runtime/train/Rank.h"
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -48,14 +49,21 @@ heddle_rt_status uploadStored(Rank &rank, const runtime::State &state,
                               int64_t i, const Extents &extents,
                               const std::vector<float> &stored);
 
+/// Runs `step` with an infinity in the first parameter that the rank stores any
+/// of, which is afterwards as it was before.
+heddle_rt_status withInfinity(Rank &rank,
+                              const std::function<heddle_rt_status()> &step);
+
 struct ScalarTensor {
   std::string name;
   TensorType type;
   std::string bytes;
 };
-/// States of one kind in a file: their HF name with `prefix` before it.
+/// States of one kind in a file: their HF name with `prefix` before it, and by
+/// what their values are divided.
 struct SavedKind {
   std::string kind, prefix;
+  double scale = 1;
 };
 /// Writes one safetensors file of all states of `kinds`, as f32 in their file
 /// form, and `scalars`. Each rank writes its own share in place, of replicas

@@ -98,6 +98,11 @@ void describe(V &v, T &x) {
     v.may("warmup_steps", x.warmupSteps);
     v.may("steps", x.steps);
     v.may("final_lr", x.finalLr);
+  } else if constexpr (std::is_same_v<S, LossScaling>) {
+    v.need("initial", x.initial);
+    v.need("growth_interval", x.growthInterval);
+    v.need("hysteresis", x.hysteresis);
+    v.need("minimum", x.minimum);
   } else {
     static_assert(std::is_same_v<S, Tables>);
     v.need("version", x.version);
@@ -111,6 +116,7 @@ void describe(V &v, T &x) {
     v.need("states", x.states);
     v.need("optimizer", x.optimizer);
     v.may("schedule", x.schedule);
+    v.may("loss_scaling", x.lossScaling);
     v.need("sequence_length", x.sequenceLength);
     v.need("global_batch", x.globalBatch);
     v.may("micro_batches", x.microBatches);

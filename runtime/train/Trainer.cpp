@@ -2,12 +2,14 @@
 
 #include "heddle/Runtime/Random.h"
 #include "runtime/common/Status.h"
+#include "runtime/train/LossScale.h"
 #include "runtime/train/Schedule.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
 #include <cmath>
 #include <cstring>
@@ -30,6 +32,10 @@ std::string numberOrNull(double value) {
   return std::isfinite(value) ? fmt::format("{:.9g}", value) : "null";
 }
 
+/// A loss scale that is as small as it may be, and gradients that overflow all
+/// the same: forward does. One odd batch is passed over.
+constexpr int64_t kMostSkipped = 10;
+
 /// Progress on a terminal, nothing when piped; a summary in any case.
 class Progress {
 public:
@@ -38,7 +44,12 @@ public:
 
   void step(const StepResult &r) {
     if (r.skipped)
-      return note(fmt::format("step {}: no label is counted; skipped", r.step));
+      return note(
+          r.counted == 0
+              ? fmt::format("step {}: no label is counted; skipped", r.step)
+              : fmt::format("step {}: gradients overflow at loss scale "
+                            "{:g}; skipped",
+                            r.step, r.lossScale));
     if (trained++ == 0)
       first = r.loss;
     last = r.loss;
@@ -80,7 +91,8 @@ class Trainer {
 public:
   Trainer(Rank &rank, const Job &job, bool &common)
       : rank(rank), job(job), tables(job.tables), common(common),
-        progress(job.steps) {}
+        progress(job.steps), lossScale(tables.lossScaling),
+        scalesLoss(tables.inputs.count("loss_scale") != 0) {}
 
   heddle_rt_status run();
 
@@ -88,6 +100,7 @@ private:
   heddle_rt_status openLog();
   heddle_rt_status step(int64_t number);
   heddle_rt_status train(StepResult &result);
+  heddle_rt_status stepOnce(int64_t number);
   heddle_rt_status setInputs(const StepResult &result);
   heddle_rt_status setTokens(const std::string &name,
                              const runtime::Input &input,
@@ -97,6 +110,8 @@ private:
   heddle_rt_status setLayerSeeds(const runtime::Input &input, int64_t step);
   heddle_rt_status readOutputs(StepResult &result);
   heddle_rt_status report(const StepResult &result);
+  std::string whyStopped(const StepResult &result);
+  heddle_rt_status checkLossScale(int64_t step);
   heddle_rt_status checkResult(const StepResult &result);
   heddle_rt_status dump(const StepResult &result);
   /// What training has of a parameter is then its master.
@@ -111,6 +126,10 @@ private:
   const runtime::Tables &tables;
   bool &common;
   Progress progress;
+  LossScale lossScale;
+  const bool scalesLoss;
+  int64_t updates = 0;      ///< steps that were not skipped
+  int64_t skippedInRow = 0; ///< at the least loss scale
   Batch batch;
   std::unique_ptr<std::FILE, int (*)(std::FILE *)> log{nullptr, std::fclose};
 };
@@ -151,6 +170,7 @@ heddle_rt_status Trainer::step(int64_t number) {
   }
   result.counted = batch.counted;
   result.skipped = batch.counted == 0;
+  result.lossScale = scalesLoss ? lossScale.value() : 0;
   if (!result.skipped)
     HEDDLE_RT_TRY(train(result));
   result.seconds = now() - start;
@@ -177,11 +197,26 @@ heddle_rt_status Trainer::train(StepResult &result) {
     HEDDLE_RT_TRY(heddle_rt_ranges_write(
         rank.context,
         fmt::format("{}/ranges.{}.jsonl", folder, rank.rank).c_str()));
-  HEDDLE_RT_TRY(rank.step());
+  HEDDLE_RT_TRY(stepOnce(result.step));
   if (writesRanges)
     HEDDLE_RT_TRY(heddle_rt_ranges_write(rank.context, nullptr));
   HEDDLE_RT_TRY(rank.synchronize());
-  return readOutputs(result);
+  HEDDLE_RT_TRY(readOutputs(result));
+  // The optimizer did the same (`clip_factor`).
+  const bool finite = !result.hasNorm || std::isfinite(result.gradientNorm);
+  if (scalesLoss)
+    lossScale.update(finite);
+  result.skipped = scalesLoss && !finite;
+  updates += finite;
+  return HEDDLE_RT_OK;
+}
+
+/// Runs the step, with the infinity that --inject-inf asks for.
+heddle_rt_status Trainer::stepOnce(int64_t number) {
+  const Options &options = job.options;
+  if (number != options.injectInf || rank.rank != options.rank)
+    return rank.step();
+  return withInfinity(rank, [&] { return rank.step(); });
 }
 
 heddle_rt_status Trainer::setTokens(const std::string &name,
@@ -224,7 +259,7 @@ heddle_rt_status Trainer::setLayerSeeds(const runtime::Input &input,
 
 heddle_rt_status Trainer::setInputs(const StepResult &result) {
   const auto correction = [&](double beta) {
-    return float(1 / (1 - std::pow(beta, double(result.step))));
+    return float(1 / (1 - std::pow(beta, double(updates + 1))));
   };
   const auto [beta1, beta2] = tables.optimizer.betas;
   for (const auto &[name, input] : tables.inputs) {
@@ -248,6 +283,8 @@ heddle_rt_status Trainer::setInputs(const StepResult &result) {
       status = scalar(dropoutSeed(result.step, -1));
     else if (name == "layer_dropout_seeds")
       status = setLayerSeeds(input, result.step);
+    else if (name == "loss_scale")
+      status = scalar(float(result.lossScale));
     else if (name == "learning_rate")
       status = scalar(float(result.rate));
     else if (name == "step")
@@ -318,20 +355,60 @@ heddle_rt_status Trainer::report(const StepResult &result) {
   return HEDDLE_RT_OK;
 }
 
+/// Why training cannot go on, or "".
+std::string Trainer::whyStopped(const StepResult &result) {
+  if (result.counted == 0)
+    return "";
+  const bool isLeast = result.lossScale <= tables.lossScaling.minimum;
+  skippedInRow = result.skipped && isLeast ? skippedInRow + 1 : 0;
+  if (skippedInRow == kMostSkipped)
+    return fmt::format("step {}: gradients overflowed in {} steps in a row at "
+                       "the least loss scale {:g}; training stopped (a lower "
+                       "learning rate or loss_scale.minimum may help)",
+                       result.step, skippedInRow, result.lossScale);
+  if (result.skipped)
+    return "";
+  if (!std::isfinite(result.loss))
+    return fmt::format("step {}: the loss is {}; training stopped (a lower "
+                       "learning rate or clipping may help)",
+                       result.step, result.loss);
+  if (result.hasNorm && !std::isfinite(result.gradientNorm))
+    return fmt::format("step {}: the norm of the gradients is {}; training "
+                       "stopped, and no parameter was changed in this step (a "
+                       "lower learning rate may help)",
+                       result.step, result.gradientNorm);
+  return "";
+}
+
+/// Each rank decides for itself from the same numbers.
+heddle_rt_status Trainer::checkLossScale(int64_t step) {
+  std::vector<int64_t> all;
+  HEDDLE_RT_TRY(rank.gather(
+      {std::bit_cast<int64_t>(lossScale.value()), updates}, all));
+  for (size_t i = 0; i < all.size(); i += 2)
+    if (all[i] != all[0] || all[i + 1] != all[1])
+      return runtime::fail(
+          HEDDLE_RT_CHECK_FAILED,
+          "step {}: rank {} has loss scale {:g} behind {} updates, rank 0 has "
+          "{:g} behind {}",
+          step, i / 2, std::bit_cast<double>(all[i]), all[i + 1],
+          std::bit_cast<double>(all[0]), all[1]);
+  return HEDDLE_RT_OK;
+}
+
 heddle_rt_status Trainer::checkResult(const StepResult &result) {
-  if (!result.skipped && !std::isfinite(result.loss)) {
+  if (const std::string why = whyStopped(result); !why.empty()) {
     // Not before the first rank has written its line of the log.
     HEDDLE_RT_TRY(rank.barrier());
     common = true;
-    return runtime::fail(HEDDLE_RT_CHECK_FAILED,
-                         "step {}: the loss is {}; training stopped (a lower "
-                         "learning rate or clipping may help)",
-                         result.step, result.loss);
+    return runtime::fail(HEDDLE_RT_CHECK_FAILED, "{}", why);
   }
   const int64_t every = job.options.replicaCheck;
   if (every == 0 || result.step % every != 0)
     return HEDDLE_RT_OK;
-  const heddle_rt_status status = checkReplicas(rank, result.step);
+  heddle_rt_status status = checkReplicas(rank, result.step);
+  if (status == HEDDLE_RT_OK && scalesLoss)
+    status = checkLossScale(result.step);
   common = status == HEDDLE_RT_CHECK_FAILED;
   return status;
 }
@@ -350,7 +427,9 @@ heddle_rt_status Trainer::dump(const StepResult &result) {
         scalar("gradient_norm", TensorType::F32, float(result.gradientNorm)));
   return writeStates(
       rank, job.options.dump,
-      {{"parameter", ""}, {"master", "master."}, {"gradient", "gradient."}},
+      {{"parameter", ""},
+       {"master", "master."},
+       {"gradient", "gradient.", result.lossScale > 0 ? result.lossScale : 1}},
       scalars);
 }
 
@@ -360,11 +439,13 @@ std::string logLine(const StepResult &r) {
   return fmt::format(
       "{{\"step\": {}, \"loss\": {}, \"counted_labels\": {}, "
       "\"gradient_norm\": {}, \"learning_rate\": {}, \"seconds\": {}, "
-      "\"tokens_per_second\": {}, \"mfu\": {}, \"skipped\": {}}}",
-      r.step, r.skipped ? "null" : numberOrNull(r.loss), r.counted,
+      "\"tokens_per_second\": {}, \"mfu\": {}, \"skipped\": {}{}}}",
+      r.step, r.counted == 0 ? "null" : numberOrNull(r.loss), r.counted,
       r.hasNorm ? numberOrNull(r.gradientNorm) : "null", numberOrNull(r.rate),
       numberOrNull(r.seconds), numberOrNull(r.tokensPerSecond),
-      r.mfu > 0 ? numberOrNull(r.mfu) : "null", r.skipped);
+      r.mfu > 0 ? numberOrNull(r.mfu) : "null", r.skipped,
+      r.lossScale > 0 ? fmt::format(", \"loss_scale\": {:g}", r.lossScale)
+                      : "");
 }
 
 heddle_rt_status trainRank(heddle_rt_context *context, const Job &job,

@@ -35,7 +35,10 @@ heddle_rt_status recordRank(heddle_rt_context *context, const Job &job);
 struct StepResult {
   int64_t step = 0, counted = 0;
   double loss = 0, gradientNorm = 0, rate = 0, seconds = 0, tokensPerSecond = 0;
-  double mfu = 0; ///< 0: not known
+  double mfu = 0;       ///< 0: not known
+  double lossScale = 0; ///< 0: the loss is not scaled
+  /// Without a counted label nothing is run; where gradients overflow nothing
+  /// is updated.
   bool hasNorm = false, skipped = false;
 };
 /// The line of log.jsonl (FORMATS.md), without its end. What is no number, or

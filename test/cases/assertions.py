@@ -16,6 +16,7 @@ import initial
 import masks
 import messages
 import planned
+import scaling
 import searched
 import tensors
 import translate
@@ -382,7 +383,9 @@ TABLE = {function.__name__: function for function in (
     param_count, param_shape, decay_groups, imports_equal, messages.stage_partition, messages.parameter_copies,
     messages.p2p_sizes_match, messages.p2p_deadlock_free, planned.memory_bytes,
     planned.memory_invariant, planned.memory_ratio, searched.planner_finds_plan, searched.planner_never_proposes,
-    searched.planner_plans_all_compile, searched.plan_export_roundtrip, initial.initial_params_bitwise_equal, initial.shards_differ)}
+    searched.planner_plans_all_compile, searched.plan_export_roundtrip,
+    scaling.params_unchanged_on_step, scaling.scalar_equal_on_all_ranks, initial.initial_params_bitwise_equal,
+    initial.shards_differ)}
 
 # Types of the case format that wait for a feature, by that feature's name.
 NOT_YET = {
@@ -391,7 +394,6 @@ NOT_YET = {
     "resume_equals_uninterrupted": "resuming", "samples_seen": "resuming",
     "initial_std_close": "initial weights of a run", "import_layout": "an export of what was imported",
     "work_per_rank": "context parallelism", "routing_identical": "mixture of experts",
-    "params_unchanged_on_step": "loss scaling", "scalar_equal_on_all_ranks": "values by rank in verify's answer",
     "scale_equal_in_group": "fp8", "output_error": "fp8", "fraction_moved": "reduced precision",
     "ir_no_cast": "reduced precision", "each_gradient_element_reduced_once": "a trace of elements", "happens_before": "a trace of events",
     "runs_bitwise_equal": "repeated runs", "no_collective_under_rank_condition": "checkpoints",

@@ -13,17 +13,18 @@ from outcome import Missing
 FAMILIES = {"llama", "mistral", "qwen2", "qwen3", "gpt2"}
 PLANNED_FAMILIES = {*FAMILIES, "mixtral", "qwen2_moe", "qwen3_moe", "deepseek_v3"}  # plan and explain take them
 AXES = {"dp", "tp", "pp"}
-PRECISIONS = {"fp32": "fp32", "bf16_fp32_master": "bf16"}
+PRECISIONS = {"fp32": "fp32", "bf16_fp32_master": "bf16", "fp16_dynamic_scale": "fp16"}
 RECOMPUTE = ("none", "selective", "full")
 # What Heddle does in any case, so that no key of a plan says it.
-GIVEN = {"labels_on": "labels_on is not chosen: every rank reads the labels that it needs"}
+GIVEN = {"labels_on": "labels_on is not chosen: every rank reads the labels that it needs",
+         "inject_inf": "an infinity is planted when the program runs"}
 PLAN_KEYS = {"dp", "tp", "pp", "cp", "ep", "microbatches", "microbatch_sizes", "precision", "sp", "zero", "bucket_numel",
              "recompute", *stages.KEYS, *GIVEN}
 WHOLE_MODEL = {"whole model": 0, "total": 0, "total+1": 1}  # bucket_numel in words: elements beyond all parameters
 ELEMENT_BYTES = 4
 OVERLAP_BYTES = 2 ** 30  # more than the small models of cases can use
 OPTIMIZER_KEYS = {"lr": "lr", "betas": "betas", "eps": "eps", "weight_decay": "weight_decay", "clip": "clip_norm"}
-TRAIN_KEYS = {"optimizer", "steps", "seed", "gradients", *OPTIMIZER_KEYS}
+TRAIN_KEYS = {"optimizer", "steps", "seed", "gradients", "initial_scale", *OPTIMIZER_KEYS}
 
 # Keys of the case format that no config.json has: what each family has in any case.
 FIXED = {"norm_type": "rmsnorm", "position": "rope", "norm_position": "pre"}
@@ -180,5 +181,6 @@ def train_of(train, batch_sequences, length):
         optimizer["eps"] = 1e30
     elif "gradients" in train:
         raise Missing(f"gradients {train['gradients']}")
+    scale = {"loss_scale": {"initial": train["initial_scale"]}} if "initial_scale" in train else {}
     return {"sequence_length": length, "global_batch": batch_sequences, "precision": sorted(set(PRECISIONS.values())),
-            "optimizer": optimizer, "lr_schedule": {"type": "constant"}, "seed": train.get("seed", 1)}
+            **scale, "optimizer": optimizer, "lr_schedule": {"type": "constant"}, "seed": train.get("seed", 1)}

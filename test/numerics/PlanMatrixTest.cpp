@@ -89,6 +89,9 @@ const Sequences kSequences[] = {
 /// bf16 with a master: gradients in either format, reduced in either.
 const Sequences kFormats[] = {
     {"_bf16", R"(, "precision": "bf16", "zero": {"stage": 1})"},
+    {"_fp16", R"(, "precision": "fp16", "zero": {"stage": 1})"},
+    {"_fp16_reduced", R"(, "precision": {"recipe": "fp16", "reduce": "fp16"},
+      "sequence_parallel": true, "zero": {"stage": 3})"},
     {"_bf16_gradients", R"(, "sequence_parallel": true, "zero": {"stage": 1},
       "precision": {"recipe": "bf16", "gradients": "bf16"})"},
     {"_bf16_each", R"(, "precision": {"recipe": "bf16", "gradients": "bf16"},

@@ -3,8 +3,8 @@
 
 What may not change a bit: the ZeRO stage, how long gathered parameters are kept, prefetch, the
 size and order of buckets, overlap. (When sums are reduced, and the shard group, change the order
-of a sum.) Emitted programs of 8 ranks, as threads, one step from the same parameters, in fp32 and
-in bf16: parameters and masters are equal too, also with pipeline stages of unequal numbers of
+of a sum.) Emitted programs of 8 ranks, as threads, one step from the same parameters, in fp32, in
+bf16 and in fp16: parameters and masters are equal too, also with pipeline stages of unequal numbers of
 layers. A program that is run twice gives the same bits.
 
     storage_bits.py --heddle build/bin/heddle
@@ -40,6 +40,7 @@ STORED = [
 
 
 PRECISIONS = [{"recipe": "fp32"}, {"recipe": "bf16", "gradients": "bf16"}]  # the latter casts to reduce
+SCALED = {"recipe": "fp16"}
 
 
 def values(heddle, folder, model, plan, rest=""):
@@ -47,7 +48,7 @@ def values(heddle, folder, model, plan, rest=""):
     precision = plan["precision"]
     (folder / "config.json").write_text(json.dumps(model))
     (folder / "plan.json").write_text(json.dumps(plan))
-    (folder / "train.yaml").write_text("sequence_length: 6\nglobal_batch: 8\nprecision: [fp32, bf16]\nseed: 1\n"
+    (folder / "train.yaml").write_text("sequence_length: 6\nglobal_batch: 8\nprecision: [fp32, bf16, fp16]\nseed: 1\n"
                                        "optimizer: {type: sgd, lr: 0.1}\n" + rest)
     run = subprocess.run([heddle, "verify", folder / "config.json", "--plan", folder / "plan.json", "--train",
                           folder / "train.yaml", "--dump", folder / "dump"], capture_output=True, text=True)
@@ -58,7 +59,7 @@ def values(heddle, folder, model, plan, rest=""):
     header = json.loads(data[8:8 + size])
     found = {name: data[8 + size:][slice(*entry["data_offsets"])]
              for name, entry in header.items() if entry.get("shape")}
-    for kind in ("gradient.", "") + (("master.",) if precision["recipe"] == "bf16" else ()):
+    for kind in ("gradient.", "") + (("master.",) if precision["recipe"] != "fp32" else ()):
         if not any(any(value) for name, value in found.items() if name.startswith(kind)):
             sys.exit(f"nothing of kind '{kind}' in the dump")
     return found
@@ -70,10 +71,10 @@ def main():
     heddle = parser.parse_args().heddle
     bad = 0
     for cut, precision, reduce in [*itertools.product([{}], PRECISIONS, ("last", "every_micro_batch")),
-                                   (STAGES, PRECISIONS[0], "last"), (STAGES, PRECISIONS[1], "every_micro_batch")]:
+                                   (STAGES, PRECISIONS[0], "last"), (STAGES, PRECISIONS[1], "every_micro_batch"), ({}, SCALED, "last")]:
         first = None
         # Without stages the first plan once more: two runs are equal.
-        for storage in [*(STORED[3:6] if cut else STORED), STORED[0]]:
+        for storage in [*(STORED[3:6] if cut or precision is SCALED else STORED), STORED[0]]:
             with tempfile.TemporaryDirectory() as folder:
                 plan = {**BASE, **cut, **storage, "zero": {**storage["zero"], "reduce": reduce}, "precision": precision}
                 found = values(heddle, pathlib.Path(folder), MODEL, plan)

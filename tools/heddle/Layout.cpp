@@ -132,6 +132,7 @@ std::string tool::layoutText(const runtime::Tables &tables) {
                  {"file_shape", state.file.shape},
                  {"dtype", state.dtype == HEDDLE_RT_F32    ? "fp32"
                            : state.dtype == HEDDLE_RT_BF16 ? "bf16"
+                           : state.dtype == HEDDLE_RT_F16  ? "fp16"
                                                            : "other"}};
     std::map<std::vector<bool>, std::string> tails;
     for (int64_t i = 0; i < state.layers; ++i) {

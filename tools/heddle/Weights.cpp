@@ -182,7 +182,7 @@ listInstances(Machine &machine, const std::vector<StateKind> &kinds) {
 static Result<void> saveOne(Machine &machine, const Instance &instance,
                             SafetensorsWriter &writer) {
   StateOp state = instance.state;
-  auto value = machine.getState(state.getSymName(), instance.layer);
+  auto value = interpret::getUnscaled(machine, state, instance.layer);
   if (failed(value))
     return Error{fmt::format("{} has no one value", instance.name)};
   FileLayout layout = layoutOf(machine, state);

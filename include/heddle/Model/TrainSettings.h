@@ -49,6 +49,20 @@ struct LrSchedule {
 double learningRate(const OptimizerSettings &optimizer,
                     const LrSchedule &schedule, std::int64_t step);
 
+/// By what the loss of an fp16 plan is multiplied where backward begins. After
+/// `growthInterval` steps in a row whose gradients are finite (0: never) it
+/// doubles; a step whose gradients are not is skipped. The `hysteresis`-th of
+/// those since it last grew, and each one behind it, halves it, down to
+/// `minimum`. Powers of two: nothing is rounded by them.
+struct LossScaleSettings {
+  double initial = 65536;
+  std::int64_t growthInterval = 2000;
+  std::int64_t hysteresis = 1;
+  double minimum = 1;
+
+  bool operator==(const LossScaleSettings &) const = default;
+};
+
 struct TrainSettings {
   std::int64_t sequenceLength = 0; ///< required; tokens
   std::int64_t globalBatch = 0;    ///< required; sequences of one step
@@ -56,6 +70,7 @@ struct TrainSettings {
   std::vector<std::string> precision = {"fp32"};
   OptimizerSettings optimizer; ///< required
   LrSchedule schedule;         ///< key lr_schedule; default constant
+  LossScaleSettings lossScale; ///< key loss_scale; of fp16 alone
   /// Each rate that is given replaces the model's.
   std::optional<double> attentionDropout, residualDropout, embeddingDropout;
   std::int64_t seed = 0;

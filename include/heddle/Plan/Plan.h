@@ -138,6 +138,9 @@ struct PlanPrecision {
   std::string reduce = "fp32";
   std::vector<PlanPrecisionException> exceptions;
 
+  /// fp16 has 5 bits of exponent: gradients vanish unless the loss is scaled.
+  bool scalesLoss() const { return compute == "fp16"; }
+
   bool operator==(const PlanPrecision &) const = default;
 };
 

@@ -85,7 +85,9 @@ struct Layout {
 /// | layer_dropout_seeds | i64 | layers | of each layer of the stage |
 /// | learning_rate | f32 | scalar | by the schedule |
 /// | step | i32 | scalar | 1 in the first step |
-/// | bias_correction1, bias_correction2 | f32 | scalar | 1 / (1 - beta^step) |
+/// | bias_correction1, bias_correction2 | f32 | scalar | 1 / (1 - beta^t), t
+/// counts updates |
+/// | loss_scale | f32 | scalar | by what gradients are larger than they are |
 ///
 /// m is micro_batches, b = global_batch / m (over all of dp), s is
 /// sequence_length; `[j, i, :]` is sequence j * b + i of the global batch.
@@ -175,6 +177,14 @@ struct Schedule {
   double finalLr = 0;
 };
 
+/// How the input `loss_scale` changes (TrainSettings.h, LossScaleSettings).
+struct LossScaling {
+  double initial = 65536;
+  int64_t growthInterval = 2000;
+  int64_t hysteresis = 1;
+  double minimum = 1;
+};
+
 struct Tables {
   int64_t version = 1;
   std::string program; ///< name for people: model and plan
@@ -187,6 +197,7 @@ struct Tables {
   std::vector<State> states;
   Optimizer optimizer;
   Schedule schedule;
+  LossScaling lossScaling; ///< of programs with that input
   int64_t sequenceLength = 0;
   int64_t globalBatch = 0; ///< sequences of one step
   int64_t microBatches = 1;

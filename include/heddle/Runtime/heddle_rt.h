@@ -228,8 +228,8 @@ typedef struct heddle_rt_gemm_args {
   int64_t m, n, k, lda, ldb, ldc;
   int32_t transpose_a, transpose_b;
   float alpha, beta;
-  heddle_rt_dtype a, b,
-      c; ///< a and b alike; f32 x f32 -> f32, bf16 x bf16 -> bf16 or f32
+  /// a and b alike; f32 x f32 -> f32, bf16 x bf16 -> bf16 or f32, f16 likewise
+  heddle_rt_dtype a, b, c;
   int64_t batch; ///< 1 for one product; 0 queues nothing
   int64_t stride_a, stride_b, stride_c;
 } heddle_rt_gemm_args;
@@ -315,7 +315,7 @@ typedef struct heddle_rt_rope_args {
   int64_t head_size;         ///< even
   const double *frequencies; ///< host memory, [head_size / 2]; read at the call
   int32_t inverse;           ///< turn back: the gradient
-  heddle_rt_dtype dtype;     ///< of input and output: f32 or bf16
+  heddle_rt_dtype dtype;     ///< of input and output: f32, bf16 or f16
 } heddle_rt_rope_args;
 
 /// `input` and `output` may be the same. Angles are computed in fp64.

@@ -50,7 +50,10 @@ TEST(TrainSettings, ReadsEveryKey) {
               "1.0e-6, weight_decay: 0.1, clip_norm: 1}\n"
               "lr_schedule: {type: cosine, warmup_steps: 10, steps: 50, "
               "final_lr: 1.0e-5}\n"
+              "loss_scale: {initial: 1024, growth_interval: 5, hysteresis: "
+              "2, minimum: 0.5}\n"
               "dropout: {attention: 0, residual: 0.5}\nseed: 7\n");
+  EXPECT_EQ(t.lossScale, (LossScaleSettings{1024, 5, 2, 0.5}));
   EXPECT_EQ(t.precision, (std::vector<std::string>{"bf16", "fp32"}));
   EXPECT_EQ(t.optimizer,
             (OptimizerSettings{
@@ -115,6 +118,14 @@ TEST(TrainSettings, RefusesWithLineAndReason) {
            {all + "lr_schedule: {type: cosine, steps: 5, final_lr: 0.2}",
             "expected at most optimizer.lr 0.1"},
            {all + "lr_schedule: {final_lr: 0.05}", "with cosine only"},
+           {all + "loss_scale: {initial: 1000}",
+            "loss_scale.initial: found 1000, expected a power of two"},
+           {all + "loss_scale: {initial: 0}", "loss_scale.initial"},
+           {all + "loss_scale: {initial: 2, minimum: 4}",
+            "loss_scale.minimum: found 4, expected at most initial 2"},
+           {all + "loss_scale: {growth_interval: -1}", "growth_interval"},
+           {all + "loss_scale: {hysteresis: 0}", "hysteresis"},
+           {all + "loss_scale: {growth: 3}", "growth"},
            {all + "dropout: 0.1", "found 0.1, expected keys and values"},
            {all + "dropout: {attention: 1}", "below 1"},
            {all + "dropout: {hidden: 0.1}", "unknown key 'dropout.hidden'"},

@@ -433,10 +433,11 @@ TEST(PlanCheck, UnsupportedFeaturesAreNamedWhereActive) {
               HasSubstr("offload.optimizer" + tail));
   EXPECT_THAT(with(1, 1, 1, R"("offload": {"saved": ["x"]})"),
               HasSubstr("offload.saved" + tail));
-  for (std::string recipe : {"fp16", "fp8", "nvfp4"})
+  for (std::string recipe : {"fp8", "nvfp4"})
     EXPECT_THAT(with(1, 1, 1, "\"precision\": \"" + recipe + "\""),
                 HasSubstr("precision recipe \"" + recipe + "\"" + tail +
-                          "; set precision.recipe to \"bf16\" or \"fp32\""));
+                          "; set precision.recipe to \"bf16\", \"fp16\" or "
+                          "\"fp32\""));
   EXPECT_THAT(with(1, 1, 1, R"("precision": {"reduce": "bf16"})"),
               HasSubstr("precision.reduce \"bf16\" in recipe \"fp32\"" + tail));
   EXPECT_EQ(with(1, 1, 1, R"("overlap": {"memory_bytes": 0})"), "");
@@ -445,7 +446,7 @@ TEST(PlanCheck, UnsupportedFeaturesAreNamedWhereActive) {
             "");
 }
 
-TEST(PlanCheck, Bf16HasAMasterAndIsAllowedByTheSettings) {
+TEST(PlanCheck, NarrowFormatsHaveAMasterAndAreAllowedByTheSettings) {
   ModelConfig model = test::llama10m();
   auto with = [&](const std::string &precision,
                   const std::vector<std::string> &allowed) -> std::string {
@@ -463,6 +464,10 @@ TEST(PlanCheck, Bf16HasAMasterAndIsAllowedByTheSettings) {
                      "reduce": "bf16"})",
                  {"fp32", "bf16"}),
             "");
+  EXPECT_EQ(with(R"({"recipe": "fp16", "reduce": "fp16"})", {"fp16"}), "");
+  EXPECT_THAT(with(R"({"recipe": "fp16", "gradients": "bf16"})", {"fp16"}),
+              HasSubstr("precision.gradients \"bf16\" in recipe \"fp16\" is "
+                        "not supported yet; set it to \"fp32\" or \"fp16\""));
   EXPECT_THAT(with(R"("bf16")", {"fp32", "fp8"}),
               HasSubstr("precision recipe \"bf16\", but the training settings "
                         "allow fp32, fp8; add it to precision there"));
