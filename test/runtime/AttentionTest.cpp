@@ -434,24 +434,28 @@ TEST(Attention, GradientMayReplaceTheOutputsGradient) {
   EXPECT_EQ(apart.gradFused, inPlace.gradFused);
 }
 
-std::vector<heddle::bf16> narrowed(const std::vector<float> &wide) {
-  std::vector<heddle::bf16> narrow(wide.size());
+template <class T>
+std::vector<T> narrowed(const std::vector<float> &wide) {
+  std::vector<T> narrow(wide.size());
   for (size_t i = 0; i < wide.size(); ++i)
     heddle::narrow(wide[i], narrow[i]);
   return narrow;
 }
 
-void widen(const std::vector<heddle::bf16> &narrow, std::vector<float> &wide) {
+template <class T>
+void widen(const std::vector<T> &narrow, std::vector<float> &wide) {
   for (size_t i = 0; i < wide.size(); ++i)
     wide[i] = heddle::widen(narrow[i]);
 }
 
-/// Runs a problem of bf16 operands; its floats are what comes out.
-void runBf16(Problem &problem, int threads) {
+/// Runs a problem of narrow operands; its floats are what comes out.
+template <class T>
+void runNarrow(Problem &problem, heddle_rt_dtype dtype, int threads) {
   problem.useMasks();
-  problem.args.dtype = HEDDLE_RT_BF16;
-  auto fused = narrowed(problem.fused), o = narrowed(problem.o),
-       gradO = narrowed(problem.gradO), grads = narrowed(problem.gradFused);
+  problem.args.dtype = dtype;
+  auto fused = narrowed<T>(problem.fused), o = narrowed<T>(problem.o),
+       gradO = narrowed<T>(problem.gradO),
+       grads = narrowed<T>(problem.gradFused);
   heddle_rt_options options{};
   options.compute_threads = threads;
   const auto result =
@@ -464,25 +468,26 @@ void runBf16(Problem &problem, int threads) {
   widen(grads, problem.gradFused);
 }
 
-// What is widened is computed with as fp32 is, and rounded once: half of a unit
-// in the last of 8 bits, beside what fp32 itself is off by.
-TEST(Attention, Bf16IsRoundedOnce) {
+// What is widened is computed with as fp32 is, and rounded once: by at most
+// `unit`, half of one in the last bit, beside what fp32 itself is off by.
+template <class T>
+void checkNarrow(heddle_rt_dtype dtype, double unit) {
   Problem problem(2, 70, 2, 3, 20);
-  widen(narrowed(problem.fused), problem.fused);
-  widen(narrowed(problem.gradO), problem.gradO);
+  widen(narrowed<T>(problem.fused), problem.fused);
+  widen(narrowed<T>(problem.gradO), problem.gradO);
   Problem exact = problem, threads = problem;
-  ASSERT_NO_FATAL_FAILURE(runBf16(problem, 1));
-  ASSERT_NO_FATAL_FAILURE(runBf16(threads, 3));
+  ASSERT_NO_FATAL_FAILURE(runNarrow<T>(problem, dtype, 1));
+  ASSERT_NO_FATAL_FAILURE(runNarrow<T>(threads, dtype, 3));
   EXPECT_EQ(problem.o, threads.o);
   EXPECT_EQ(problem.gradFused, threads.gradFused);
   Reference reference(exact);
   reference.forward();
   reference.backward();
   expectNear("lse", problem.lse, reference.lse, 4e-6);
-  const auto near = [](const char *what, const std::vector<float> &got,
-                       const std::vector<double> &wanted, double more) {
+  const auto near = [&](const char *what, const std::vector<float> &got,
+                        const std::vector<double> &wanted, double more) {
     for (size_t i = 0; i < got.size(); ++i)
-      ASSERT_NEAR(got[i], wanted[i], std::abs(wanted[i]) / 256 + more)
+      ASSERT_NEAR(got[i], wanted[i], std::abs(wanted[i]) * unit + more)
           << what << " at " << i;
   };
   near("o", problem.o, reference.o, 1e-5);
@@ -493,7 +498,12 @@ TEST(Attention, Bf16IsRoundedOnce) {
       problem.gradFused[i] = 0;
     }
   // The gradient reads the rounded output.
-  near("gradients", problem.gradFused, reference.gradFused, 2e-2);
+  near("gradients", problem.gradFused, reference.gradFused, 5 * unit);
+}
+
+TEST(Attention, NarrowFormatsAreRoundedOnce) {
+  checkNarrow<heddle::bf16>(HEDDLE_RT_BF16, 1.0 / 256);
+  checkNarrow<heddle::f16>(HEDDLE_RT_F16, 1.0 / 2048);
 }
 
 TEST(Reference, GradientIsTheFiniteDifference) {

@@ -15,6 +15,7 @@
 #include <vector>
 
 using heddle::bf16;
+using heddle::f16;
 using testing::HasSubstr;
 
 namespace {
@@ -75,8 +76,10 @@ double elementOf(const std::vector<T> &x, bool transposed, int64_t row,
                                                   : row * leading + column))]));
 }
 
-template <class T>
-void check(Place place, heddle_rt_gemm_args args, double tolerance) {
+/// \param unit  what rounding to C may add, relative.
+template <class T, class C = float>
+void check(Place place, heddle_rt_gemm_args args, double tolerance,
+           double unit = 0) {
   const int64_t rowsA = args.transpose_a ? args.k : args.m;
   const int64_t rowsB = args.transpose_b ? args.n : args.k;
   args.stride_a = rowsA * args.lda + 5;
@@ -84,13 +87,13 @@ void check(Place place, heddle_rt_gemm_args args, double tolerance) {
   args.stride_c = args.m * args.ldc + 7;
   const auto a = randomValues<T>(args.batch * args.stride_a, 1);
   const auto b = randomValues<T>(rowsB * args.ldb, 2);
-  auto c = randomValues<float>(args.batch * args.stride_c, 3);
-  const std::vector<float> before = c;
+  auto c = randomValues<C>(args.batch * args.stride_c, 3);
+  const auto before = c;
   if (args.beta == 0) // must not be read
     for (int64_t p = 0; p < args.batch; ++p)
       for (int64_t i = 0; i < args.m; ++i)
         for (int64_t j = 0; j < args.n; ++j)
-          c[size_t(p * args.stride_c + i * args.ldc + j)] = kNan;
+          heddle::narrow(kNan, c[size_t(p * args.stride_c + i * args.ldc + j)]);
   auto x = place.on(a), y = place.on(b);
   auto z = place.on(c);
   ASSERT_EQ(heddle_rt_gemm(place.stream, &args, x.data(), y.data(), z.data()),
@@ -108,13 +111,17 @@ void check(Place place, heddle_rt_gemm_args args, double tolerance) {
                  elementOf(b, args.transpose_b, l, j, args.ldb, 0);
         const auto at = size_t(p * args.stride_c + i * args.ldc + j);
         sum = args.alpha * sum +
-              (args.beta != 0 ? args.beta * double(before[at]) : 0);
+              (args.beta != 0 ? args.beta * double(heddle::widen(before[at]))
+                              : 0);
         written[at] = true;
-        ASSERT_NEAR(c[at], sum, tolerance * (1 + std::sqrt(double(args.k))))
+        ASSERT_NEAR(heddle::widen(c[at]), sum,
+                    tolerance * (1 + std::sqrt(double(args.k))) +
+                        unit * std::abs(sum))
             << "product " << p << " row " << i << " column " << j;
       }
   for (size_t i = 0; i < c.size(); ++i)
-    ASSERT_TRUE(written[i] || c[i] == before[i]) << "wrote into a gap";
+    ASSERT_TRUE(written[i] || heddle::widen(c[i]) == heddle::widen(before[i]))
+        << "wrote into a gap";
 }
 
 TEST(Gemm, EqualsLoopsForAllTransposesAndStrides) {
@@ -134,7 +141,7 @@ TEST(Gemm, EqualsLoopsForAllTransposesAndStrides) {
   });
 }
 
-TEST(Gemm, Bf16IsSummedInFp32) {
+TEST(Gemm, NarrowFormatsAreSummedInFp32) {
   withStream([](Place place) {
     for (const bool ta : {false, true})
       for (const bool tb : {false, true}) {
@@ -144,6 +151,13 @@ TEST(Gemm, Bf16IsSummedInFp32) {
         args.beta = 1;
         SCOPED_TRACE(testing::Message() << ta << tb);
         check<bf16>(place, args, 1e-6);
+        args.a = args.b = HEDDLE_RT_F16;
+        check<f16>(place, args, 1e-6);
+        // Rounded to f16 once, also what is added to.
+        args.c = HEDDLE_RT_F16;
+        check<f16, f16>(place, args, 1e-6, 1.0 / 2048);
+        args.beta = 0;
+        check<f16, f16>(place, args, 1e-6, 1.0 / 2048);
       }
   });
 }

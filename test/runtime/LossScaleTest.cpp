@@ -32,8 +32,7 @@ TEST(LossScale, WithoutHysteresisIsPyTorchs) {
   EXPECT_THAT(scalesOf(rules, ".x.."), ElementsAre(8, 4, 4, 8));
   EXPECT_THAT(scalesOf(rules, "x.x."), ElementsAre(4, 4, 2, 2));
   EXPECT_THAT(scalesOf(rules, "xxxx"), ElementsAre(4, 2, 1, 1));
-  EXPECT_THAT(scalesOf(rules, "..x.x.."),
-              ElementsAre(8, 16, 8, 8, 4, 4, 8));
+  EXPECT_THAT(scalesOf(rules, "..x.x.."), ElementsAre(8, 16, 8, 8, 4, 4, 8));
 }
 
 /// DynamicGradScaler of Megatron-LM with growth interval 3 and hysteresis 2: an
@@ -43,10 +42,8 @@ TEST(LossScale, WithHysteresisIsMegatrons) {
   EXPECT_THAT(scalesOf(rules, "x"), ElementsAre(8));
   EXPECT_THAT(scalesOf(rules, "xxx"), ElementsAre(8, 4, 2));
   EXPECT_THAT(scalesOf(rules, "x.x"), ElementsAre(8, 8, 4));
-  EXPECT_THAT(scalesOf(rules, "x..x..."),
-              ElementsAre(8, 8, 8, 4, 4, 4, 8));
-  EXPECT_THAT(scalesOf(rules, "xx...xx"),
-              ElementsAre(8, 4, 4, 4, 8, 8, 4));
+  EXPECT_THAT(scalesOf(rules, "x..x..."), ElementsAre(8, 8, 8, 4, 4, 4, 8));
+  EXPECT_THAT(scalesOf(rules, "xx...xx"), ElementsAre(8, 4, 4, 4, 8, 8, 4));
 }
 
 TEST(LossScale, StaysWhereItMay) {

@@ -76,14 +76,16 @@ void check(heddle_rt_dtype dtype, double unit) {
 TEST(Rope, TurnsPairsAndTurnsThemBack) {
   check<float>(HEDDLE_RT_F32, 1e-7);
   check<bf16>(HEDDLE_RT_BF16, 1.0 / 256);
+  check<heddle::f16>(HEDDLE_RT_F16, 1.0 / 2048);
 }
 
 TEST(Rope, RefusesOtherFormats) {
-  std::vector<heddle::f16> values(kPositions.size() * kHeads * kSize);
-  const auto result = rotate(values, false, HEDDLE_RT_F16);
+  std::vector<int32_t> values(kPositions.size() * kHeads * kSize);
+  const auto result = rotate(values, false, HEDDLE_RT_I32);
   EXPECT_EQ(result.status, HEDDLE_RT_INVALID_ARGUMENT);
-  EXPECT_THAT(result.message,
-              testing::HasSubstr("test rope: rotates f32 or bf16, got f16"));
+  EXPECT_THAT(
+      result.message,
+      testing::HasSubstr("test rope: rotates f32, bf16 or f16, got i32"));
 }
 
 } // namespace
