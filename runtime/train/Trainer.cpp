@@ -383,8 +383,8 @@ std::string Trainer::whyStopped(const StepResult &result) {
 /// Each rank decides for itself from the same numbers.
 heddle_rt_status Trainer::checkLossScale(int64_t step) {
   std::vector<int64_t> all;
-  HEDDLE_RT_TRY(rank.gather(
-      {std::bit_cast<int64_t>(lossScale.value()), updates}, all));
+  HEDDLE_RT_TRY(
+      rank.gather({std::bit_cast<int64_t>(lossScale.value()), updates}, all));
   for (size_t i = 0; i < all.size(); i += 2)
     if (all[i] != all[0] || all[i + 1] != all[1])
       return runtime::fail(
@@ -444,7 +444,7 @@ std::string logLine(const StepResult &r) {
       r.hasNorm ? numberOrNull(r.gradientNorm) : "null", numberOrNull(r.rate),
       numberOrNull(r.seconds), numberOrNull(r.tokensPerSecond),
       r.mfu > 0 ? numberOrNull(r.mfu) : "null", r.skipped,
-      r.lossScale > 0 ? fmt::format(", \"loss_scale\": {:g}", r.lossScale)
+      r.lossScale > 0 ? fmt::format(", \"loss_scale\": {:.17g}", r.lossScale)
                       : "");
 }
 
