@@ -207,9 +207,11 @@ heddle_rt_status withInfinity(Rank &rank,
       continue;
     std::vector<float> before;
     HEDDLE_RT_TRY(downloadStored(rank, state, 0, extents, before));
-    std::vector<float> poisoned = before;
-    poisoned.front() = std::numeric_limits<float>::infinity();
-    HEDDLE_RT_TRY(uploadStored(rank, state, 0, extents, poisoned));
+    // All of it: a step may not read the embedding of one token.
+    HEDDLE_RT_TRY(uploadStored(
+        rank, state, 0, extents,
+        std::vector<float>(before.size(),
+                           std::numeric_limits<float>::infinity())));
     HEDDLE_RT_TRY(step());
     HEDDLE_RT_TRY(rank.synchronize());
     return uploadStored(rank, state, 0, extents, before);

@@ -13,7 +13,6 @@ A program in fp32 or bf16 has no scale: an infinity ends training, all parameter
 Exit 1 with what is not so.
 """
 import argparse
-import itertools
 import json
 import math
 import pathlib
@@ -155,7 +154,7 @@ def check_gradients(heddle, folder, name, plan):
 
 
 def check_unscaled(heddle, folder, name, plan):
-    for recipe, rank in itertools.product(("fp32", "bf16"), (0, 3)):
+    for recipe, rank in (("fp32", 3), ("bf16", 0)):
         program = Program(heddle, folder, name, {**plan, "precision": recipe})
         log, _ = program.run(3, "--inject-inf", 2, "--rank", rank, code=1)
         require(len(log) == 2 and "loss_scale" not in log[1], f"{name}, {recipe}: training stops: {log}")
