@@ -410,7 +410,8 @@ std::vector<std::string> notCompiledYet(const PlanPoint &point,
     names.push_back(fmt::format("expert parallelism (ep {})", point.ep));
   if (point.offloadsOptimizer)
     names.push_back("offload of the optimizer");
-  if (point.recipe != "fp32" && point.recipe != "bf16")
+  if (point.recipe != "fp32" && point.recipe != "bf16" &&
+      point.recipe != "fp16")
     names.push_back(fmt::format("precision {}", point.recipe));
   if (point.schedule == PlanScheduleKind::DualPipe)
     names.push_back("two copies of the model in numbers (dualpipe)");
