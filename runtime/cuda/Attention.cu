@@ -493,18 +493,28 @@ cudaError_t run(cudaStream_t stream, const Args &args,
   return run<T, 8>(stream, x, grad);
 }
 
+cudaError_t runOn(cudaStream_t stream, const Args &args,
+                  const runtime::AttentionPointers &pointers, bool grad) {
+  switch (args.dtype) {
+  case HEDDLE_RT_BF16:
+    return run<bf16>(stream, args, pointers, grad);
+  case HEDDLE_RT_F16:
+    return run<f16>(stream, args, pointers, grad);
+  default:
+    return run<float>(stream, args, pointers, grad);
+  }
+}
+
 } // namespace
 
 cudaError_t launchAttention(cudaStream_t stream, const Args &args,
                             const runtime::AttentionPointers &pointers) {
-  return args.dtype == HEDDLE_RT_F32 ? run<float>(stream, args, pointers, false)
-                                     : run<bf16>(stream, args, pointers, false);
+  return runOn(stream, args, pointers, false);
 }
 
 cudaError_t launchAttentionGrad(cudaStream_t stream, const Args &args,
                                 const runtime::AttentionPointers &pointers) {
-  return args.dtype == HEDDLE_RT_F32 ? run<float>(stream, args, pointers, true)
-                                     : run<bf16>(stream, args, pointers, true);
+  return runOn(stream, args, pointers, true);
 }
 
 } // namespace heddle::cuda

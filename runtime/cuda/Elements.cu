@@ -128,9 +128,14 @@ cudaError_t launchRope(cudaStream_t stream, const heddle_rt_rope_args &args,
       args.positions, args.heads, args.head_size / 2, args.inverse != 0, {}};
   for (int64_t i = 0; i < rope.half; ++i)
     rope.frequencies[i] = args.frequencies[i];
-  return args.dtype == HEDDLE_RT_F32
-             ? rotate<float>(stream, rope, input, positions, output)
-             : rotate<bf16>(stream, rope, input, positions, output);
+  switch (args.dtype) {
+  case HEDDLE_RT_BF16:
+    return rotate<bf16>(stream, rope, input, positions, output);
+  case HEDDLE_RT_F16:
+    return rotate<f16>(stream, rope, input, positions, output);
+  default:
+    return rotate<float>(stream, rope, input, positions, output);
+  }
 }
 
 cudaError_t launchToKeys(cudaStream_t stream, heddle_rt_dtype dtype,
