@@ -135,7 +135,7 @@ class Objects:
 
     An object counts whole while any byte of it is in use. What a function is given is held while it runs: as long as
     work touches the function's own objects, and no other's, within a slot. What is held in the loop over slots is held
-    from the first to the last that functions or what is saved show of it. What lasts from step to step counts always."""
+    from the first to the last that functions, what is saved or what passes between stages show of it. What lasts from step to step counts always."""
 
     def __init__(self, path, one):
         header, self.lines = read(path)
@@ -180,7 +180,8 @@ class Objects:
         begins = [run[0] for run in runs]
         slots = [run[:2] for run in runs]
         slots += [life for number, lives in self.lives.items() for life in lives
-                  if self.buffers[number]["held_in"] and self.buffers[number]["class"] == "saved"]
+                  if self.buffers[number]["held_in"] and (self.buffers[number]["class"] == "saved" or
+                                                          self.buffers[number]["name"].startswith(PASSING))]
 
         def around(number, time):
             run = runs[bisect.bisect_right(begins, time) - 1] if runs and time >= begins[0] else None
@@ -226,29 +227,16 @@ def object_differences(apart, folder):
             yield f"rank {rank} has {found} live_peak_bytes, memory.json has {one['live_peak_bytes']}"
 
 
-def have_room_to_spare(program):
-    """By stage: whether its arena may end behind the last byte that is touched.
-
-    A set of saved values has room for the largest chunk of any stage: more than a stage without layers uses, or one
-    whose layers save less than others'.
-    """
-    plan = json.loads((program / "plan.json").read_text())
-    layers = plan["stages"]["layers"]
-    return [len(layers) > 1 and (bool(plan["recompute"]) or not any(chunks)) for chunks in layers]
-
-
 def differences(program, folder):
     """What of a program's memory.json the ranges of its ranks do not confirm, as sentences."""
     program = pathlib.Path(program)
     classes = json.loads((program / "memory.json").read_text())["classes"]
-    spare = have_room_to_spare(program)
     files = sorted(pathlib.Path(folder).glob("ranges.*.jsonl"), key=lambda path: int(path.suffixes[0][1:]))
     expected = {}
-    for stage, one in enumerate(classes):
+    for one in classes:
         for touched in one["touched"]:
-            figures = {"touched_peak_bytes": touched["peak_bytes"], "touched_sum_bytes": touched["sum_bytes"]}
-            if not spare[stage]:
-                figures["arena_bytes"] = one["arena_bytes"]
+            figures = {"touched_peak_bytes": touched["peak_bytes"], "touched_sum_bytes": touched["sum_bytes"],
+                       "arena_bytes": one["arena_bytes"]}
             expected.update((rank, figures) for first, last in touched["ranks"] for rank in range(first, last + 1))
     if len(files) != len(expected):
         yield f"{folder} has ranges of {len(files)} ranks, expected {len(expected)}"

@@ -33,10 +33,6 @@ std::int64_t EstimateTables::libraries() const {
   return isHost ? 0 : 2 * workspace;
 }
 
-std::int64_t EstimateTables::mostOfChunk(const PlanPoint &point) {
-  return *std::max_element(point.layers.begin(), point.layers.end());
-}
-
 //===----------------------------------------------------------------------===//
 // One micro-batch
 //===----------------------------------------------------------------------===//

@@ -75,7 +75,6 @@ public:
   const SegmentStates &segmentsOf(const PlanPoint &point);
   static StateBytes statesOf(const SegmentStates &segments,
                              const HeldByPlace &held);
-  static std::int64_t mostOfChunk(const PlanPoint &point);
   /// cublasLt: a workspace of 32 MiB for each of two streams (RUNTIME_NOTES
   /// §10). NCCL's buffers, the context and graphs are in the cluster's reserve.
   std::int64_t libraries() const;

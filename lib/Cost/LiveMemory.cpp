@@ -11,7 +11,7 @@ using heddle::detail::kFloat;
 
 std::int64_t heddle::stackBytes(std::int64_t bytes, std::int64_t entries) {
   // Nothing is behind the last entry.
-  return detail::alignBytes(bytes) * (entries - 1) + bytes;
+  return entries == 0 ? 0 : detail::alignBytes(bytes) * (entries - 1) + bytes;
 }
 
 const FramePeak &LiveMemory::peak() const {
@@ -147,50 +147,45 @@ static std::vector<SavedValue> savedByName(const RankSizes &sizes) {
   return values;
 }
 
-/// Of all micro-batches in flight. A set has room for any chunk of any place.
+/// Of all micro-batches in flight. A set has room for any chunk of the place.
 static std::int64_t savedBytes(const RankSizes &sizes,
                                const std::vector<SavedValue> &values) {
-  const RankStages &stages = sizes.stages;
   std::int64_t bytes = 0;
   for (const SavedValue &value : values) {
-    if (!stages.areCut) {
-      bytes += stackBytes(value.bytes, value.entries);
-      continue;
-    }
+    const std::int64_t input = sizes.savesInput() && value.name == "x2";
     std::int64_t most = 0;
-    bool doAll = true;
     for (const std::vector<std::int64_t> &counts : sizes.choicesOfChunks) {
-      std::int64_t count = sizes.savesInput() && value.name == "x2";
+      std::int64_t count = input;
       for (std::size_t i = 0; i < counts.size(); ++i)
         count += sizes.recompute[i].saves(value.name) ? counts[i] : 0;
       most = std::max(most, count);
     }
-    for (const LayersUnder &each : sizes.recompute)
-      doAll &= each.saves(value.name);
-    if (doAll || value.entries > 0)
-      bytes += detail::alignBytes(value.bytes) * most * stages.sets;
+    bytes += stackBytes(value.bytes, most * sizes.stages.sets);
   }
   return bytes;
 }
 
 /// What slots hold beside their saved sets: buffers of what passes between
-/// stages, and one delta, forward's, beside \p carried.
+/// stages, beside \p carried.
 static void addSlots(LiveMemory &memory, const RankSizes &sizes,
                      std::int64_t carried) {
   const RankStages &stages = sizes.stages;
   const std::int64_t hidden =
       sizes.edgeTokens() * sizes.d * sizes.formats.compute;
-  // Two that sends take in turn, one for a stage of the same place.
-  auto outs = [](const RankStages::Side &side) -> std::int64_t {
-    return side.chunks == 0 ? 0 : side.chunks > side.elsewhere ? 3 : 2;
+  // Two that sends take in turn, one behind them for a stage of the same place.
+  auto outs = [&](const RankStages::Side &side) -> std::int64_t {
+    return side.chunks > side.elsewhere
+               ? 3
+               : std::min<std::int64_t>(2, side.elsewhere *
+                                               sizes.microBatchesOfCopy());
   };
-  const std::int64_t buffers = stages.activationLandings +
-                               stages.gradientLandings + outs(stages.next) +
-                               outs(stages.previous);
-  memory.passing = buffers * detail::alignBytes(sizes.sentElements() *
-                                                sizes.formats.compute);
+  const std::int64_t sent = sizes.sentElements() * sizes.formats.compute;
+  for (std::int64_t buffers :
+       {stages.activationLandings, stages.gradientLandings, outs(stages.next),
+        outs(stages.previous)})
+    memory.passing += stackBytes(sent, buffers);
   // What the last block has made, for the head: x and delta.
-  memory.saved += 2 * detail::alignBytes(hidden) * stages.headSets;
+  memory.saved += 2 * stackBytes(hidden, stages.headSets);
   memory.frames[0].carriedBytes = carried + kFloat; // the micro-batch's loss
   memory.frames[1].carriedBytes = carried;
   for (FramePeak &frame : memory.frames)
@@ -261,7 +256,7 @@ LiveMemory heddle::liveMemory(const ModelConfig &model,
   // The last block's delta, and its other result where that is not saved.
   const std::int64_t flowing = sizes.savesInput() ? hidden : 2 * hidden;
   if (sizes.stages.areCut) {
-    addSlots(memory, sizes, carried + flowing);
+    addSlots(memory, sizes, carried);
   } else {
     memory.frames[0].carriedBytes =
         carried + kFloat + flowing; // and this micro-batch's loss

@@ -143,10 +143,7 @@ void PlaceEstimate::addSaved() {
     mostLayers = std::max(mostLayers, held.chunks[chunk].all());
     keepsExperts |= keeps;
   }
-  // A set has room for any chunk of any place, and one more x2 that goes out.
-  if (areCut())
-    most += (tables.mostOfChunk(point) - mostLayers) *
-            std::max(shape.plain.none, shape.sparse.none);
+  // A set has room for any chunk of the place, and one more x2 that goes out.
   memory.saved = (most + shape.edge) * memory.sets;
   if (areCut() && held.hasHead)
     memory.saved += 2 * shape.edge * stage.headSets;

@@ -372,16 +372,14 @@ Result<void> Reader::readRecompute() {
     }
     choices.push_back(number);
   }
-  for (std::size_t i = 0; i < plan.stages.layers.size(); ++i)
-    for (const PlanRange &range : plan.stages.layers[i]) {
-      std::vector<std::int64_t> counts(sizes.recompute.size());
-      for (std::int64_t layer = range.first; layer <= range.last; ++layer)
-        ++counts[choices[static_cast<std::size_t>(layer)]];
-      if (static_cast<std::int64_t>(i) == place)
-        for (std::size_t number = 0; number < counts.size(); ++number)
-          sizes.recompute[number].layers += counts[number];
-      sizes.choicesOfChunks.push_back(std::move(counts));
-    }
+  for (const PlanRange &range : plan.stages.layers[place]) {
+    std::vector<std::int64_t> counts(sizes.recompute.size());
+    for (std::int64_t layer = range.first; layer <= range.last; ++layer)
+      ++counts[choices[static_cast<std::size_t>(layer)]];
+    for (std::size_t number = 0; number < counts.size(); ++number)
+      sizes.recompute[number].layers += counts[number];
+    sizes.choicesOfChunks.push_back(std::move(counts));
+  }
   for (const LayersUnder &each : sizes.recompute)
     for (const BlockOp &op : each.again)
       for (const std::string &name : op.parameters)

@@ -20,18 +20,26 @@ void StepLowering::makeLayerTable(
     llvm::function_ref<std::vector<int64_t>(ArrayRef<int64_t>)> numbers) {
   if (program.op.lookupSymbol(name))
     return;
+  auto append = [&](SmallVectorImpl<int64_t> &row, int64_t begin, int64_t first,
+                    int64_t count) {
+    std::vector<int64_t> found =
+        numbers(llvm::to_vector(llvm::seq<int64_t>(first, first + count)));
+    llvm::copy(found, row.begin() + begin);
+  };
   SmallVector<int64_t> values;
-  for (int64_t place = 0; place < (stages ? stages->places() : 1); ++place) {
-    SmallVector<int64_t> row;
-    for (int64_t chunk = 0; chunk < (stages ? stages->chunks() : 1); ++chunk) {
-      SmallVector<int64_t> ofChunk;
-      int64_t first = stages ? stages->layersOf(place, chunk).first : 0;
-      int64_t count = stages ? stages->countOf(place, chunk) : layers;
-      for (int64_t i = 0; i < count; ++i)
-        ofChunk.push_back(first + i);
-      llvm::append_range(row, numbers(ofChunk));
-    }
-    row.resize(stages ? stages->mostOfPlace() : layers);
+  if (!stages) {
+    values.resize(layers);
+    append(values, 0, 0, layers);
+  }
+  for (int64_t place = 0; stages && place < stages->places(); ++place) {
+    // Behind a place's own layers nothing is asked for: one of its numbers.
+    SmallVector<int64_t> row(stages->mostOfPlace());
+    for (int64_t chunk = 0; chunk < stages->chunks(); ++chunk)
+      append(row, stages->firstOf(place, chunk),
+             stages->layersOf(place, chunk).first,
+             stages->countOf(place, chunk));
+    if (int64_t held = stages->heldBy(place))
+      std::fill(row.begin() + held, row.end(), row.front());
     llvm::append_range(values, row);
   }
   OpBuilder begin = OpBuilder::atBlockBegin(&program.op.getBody().front());
@@ -117,26 +125,19 @@ void StepLowering::saveSomeLayers(lowering::Family &family, Value collected,
   if (!stages) {
     auto entries = static_cast<int64_t>(
         llvm::count_if(llvm::seq<int64_t>(0, choices.size()), saves));
-    // Nothing is behind the last entry.
-    int64_t bytes = family.type.getNumElements() *
-                    llvm::divideCeil(family.type.getElementTypeBitWidth(), 8);
-    family.bytesByStage = {family.stride * (entries - 1) + bytes};
+    family.bytesByStage = {bytesOf(family.type, entries)};
     return;
   }
-  int64_t most = 0;
-  SmallVector<bool> any(stages->places());
+  SmallVector<int64_t> most(stages->places());
   for (int64_t place = 0; place < stages->places(); ++place)
     for (int64_t chunk = 0; chunk < stages->chunks(); ++chunk) {
       const PlanRange &layers = stages->layersOf(place, chunk);
-      int64_t count = llvm::count_if(
-          llvm::seq<int64_t>(layers.first, layers.last + 1), saves);
-      most = std::max(most, count);
-      any[place] = any[place] || count > 0;
+      most[place] = std::max<int64_t>(
+          most[place],
+          llvm::count_if(llvm::seq<int64_t>(layers.first, layers.last + 1),
+                         saves));
     }
-  family.bytesByStage.clear();
-  setOfChunk(family, stack, most);
-  for (auto [bytes, has] : llvm::zip(family.bytesByStage, any))
-    bytes *= has;
+  inPool(family, poolOf(stack), most);
 }
 
 Value StepLowering::entry(const Family &family, Value index, int64_t shift) {

@@ -268,14 +268,6 @@ void StepLowering::releaseAll(const std::string &event, int64_t count) {
   onEvent(true, event, loop.getInductionVariable(), count, kCompute);
 }
 
-int64_t StepLowering::outsOf(int64_t place, bool gradient) {
-  int64_t count = 0;
-  for (int64_t chunk = 0; chunk < stages->chunks(); ++chunk)
-    if (auto to = stages->neighbour(place, chunk, gradient ? -1 : 1))
-      count = std::max(count, StageNumbers::kOuts + (to->rank == place));
-  return count;
-}
-
 void StepLowering::makeLandings(stage::RunOp run) {
   for (bool gradient : {false, true}) {
     StringRef direction = kDirections[gradient];
@@ -291,12 +283,12 @@ void StepLowering::makeLandings(stage::RunOp run) {
                                 "from the neighbouring stage, until its slot",
                                 type, "communication", bytes};
       for (int64_t count : counts)
-        received.bytesByStage.push_back(count * bytes);
+        received.bytesByStage.push_back(bytesOf(type, count));
       lowering::Family out{"sent." + direction.str() + number,
                            "until the neighbouring stage has it", type,
                            "communication", bytes};
-      for (int64_t place = 0; place < stages->places(); ++place)
-        out.bytesByStage.push_back(outsOf(place, gradient) * bytes);
+      for (int64_t count : numbers->counts.at(direction.str() + "_outs"))
+        out.bytesByStage.push_back(bytesOf(type, count));
       landing.received.push_back(received);
       landing.outs.push_back(out);
     }
@@ -422,18 +414,22 @@ lowering::Family StepLowering::savedFamily(Value value, Part part) {
                           (name.empty() ? stringifyPart(part) : name).str()),
       "saved from forward for backward", type, "saved"};
   inPool(family, part == Part::Head ? "head_sets" : "embedding_sets",
-         bytesBetween(type));
+         std::vector<int64_t>(stages->places(), 1));
   slots.saved[value] = family;
   return family;
 }
 
 void StepLowering::inPool(lowering::Family &family, StringRef pool,
-                          int64_t bytes) {
+                          ArrayRef<int64_t> entries) {
   family.pool = pool;
   family.set = setOf(pool);
-  family.setStride = bytes;
-  for (int64_t count : numbers->counts.at(pool.str()))
-    family.bytesByStage.push_back(count * bytes);
+  family.setStrides.clear();
+  family.bytesByStage.clear();
+  for (auto [count, sets] :
+       llvm::zip(entries, numbers->counts.at(pool.str()))) {
+    family.setStrides.push_back(count * bytesBetween(family.type));
+    family.bytesByStage.push_back(bytesOf(family.type, count * sets));
+  }
 }
 
 Value StepLowering::setOf(StringRef pool) {
@@ -460,11 +456,6 @@ StringRef StepLowering::poolOf(Value stack) {
                                                              : "sets";
   }
   return "sets";
-}
-
-void StepLowering::setOfChunk(lowering::Family &family, Value stack,
-                              int64_t entries) {
-  inPool(family, poolOf(stack), family.stride * entries);
 }
 
 void StepLowering::keepSaved(stage::YieldOp yield,

@@ -18,8 +18,8 @@ struct Family {
   /// Where there are several sets of entries, as many as a schedule has in
   /// flight: which one, and bytes from one to the next.
   mlir::Value set = {};
-  int64_t setStride = 0;
-  llvm::StringRef pool = {}; ///< the table that says which set
+  std::vector<int64_t> setStrides = {}; ///< on each pipeline stage
+  llvm::StringRef pool = {};            ///< the table that says which set
   /// Where not all layers have an entry: the table of the layers' positions.
   std::string positions = {};
   /// All layers have an entry, but some may not read theirs again.

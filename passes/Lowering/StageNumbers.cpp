@@ -70,7 +70,7 @@ void StageNumbers::addSlots(int64_t place) {
     return base[slot.chunk()] + events.landings[place][index];
   };
   const std::vector<Slot> &slots = stages.schedule.rows[place];
-  int64_t sent[2] = {0, 0};
+  int64_t sent[2] = {0, 0}, outs[2] = {0, 0};
   for (auto [i, slot] : llvm::enumerate(slots)) {
     int64_t direction = directionOf(slot);
     auto from = direction ? stages.neighbour(place, slot.chunk(), -direction)
@@ -80,6 +80,9 @@ void StageNumbers::addSlots(int64_t place) {
     bool sends = to && to->rank != place, handsOn = to && to->rank == place;
     packed(kMicroBatch, slot.microBatch());
     row("slots", place).push_back(slot.bits());
+    int64_t out = sends ? sent[direction > 0]++ % kOuts : (handsOn ? kOuts : 0);
+    if (sends || handsOn)
+      outs[direction > 0] = std::max(outs[direction > 0], out + 1);
     row("uses", place)
         .push_back(packed(kForward, slot.kind() == SlotKind::Forward) +
                    packed(kBackward, slot.givesInputGrad()) +
@@ -88,8 +91,7 @@ void StageNumbers::addSlots(int64_t place) {
                    packed(kSends, sends) + packed(kHandsOn, handsOn) +
                    packed(kLastInput, stages.isLast(place, i, false)) +
                    packed(kLastWeight, stages.isLast(place, i, true)) +
-                   packed(kOut, sends ? sent[direction > 0]++ % kOuts
-                                      : handsOn * kOuts) +
+                   packed(kOut, out) +
                    packed(kLanding, from ? landingOf(i, slot) : 0));
     anyHandsOn |= handsOn;
     int64_t handed = 0;
@@ -100,6 +102,8 @@ void StageNumbers::addSlots(int64_t place) {
           handed = landingOf(k, other);
     row("handed_landings", place).push_back(handed);
   }
+  counts["gradient_outs"].push_back(outs[0]);
+  counts["activation_outs"].push_back(outs[1]);
 }
 
 int64_t StageNumbers::shiftTo(int64_t from, int64_t to, bool round) const {

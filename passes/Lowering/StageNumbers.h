@@ -86,8 +86,9 @@ public:
   int64_t shiftTo(int64_t from, int64_t to, bool round) const;
   /// What does not fit into its part of an entry, "" where all does.
   std::string fault;
-  /// Per place how many of each there are: `activation_landings`,
-  /// `gradient_landings`, and numbers of each pool of sets.
+  /// Per place how many of each there are: `activation_landings` and
+  /// `gradient_landings`, `activation_outs` and `gradient_outs` (buffers of
+  /// what goes on), and numbers of each pool of sets.
   std::map<std::string, std::vector<int64_t>> counts;
 
 private:

@@ -9,10 +9,17 @@ using namespace heddle;
 using namespace heddle::lowering;
 using namespace heddle::transformer;
 
+static int64_t bytesIn(RankedTensorType type) {
+  return type.getNumElements() *
+         llvm::divideCeil(type.getElementTypeBitWidth(), 8);
+}
+
 int64_t lowering::bytesBetween(RankedTensorType type) {
-  return llvm::alignTo(type.getNumElements() *
-                           llvm::divideCeil(type.getElementTypeBitWidth(), 8),
-                       64);
+  return llvm::alignTo(bytesIn(type), 64);
+}
+
+int64_t lowering::bytesOf(RankedTensorType type, int64_t entries) {
+  return entries == 0 ? 0 : bytesBetween(type) * (entries - 1) + bytesIn(type);
 }
 
 static StringRef classOf(StateKind kind) {
@@ -160,6 +167,19 @@ std::vector<int64_t> StatePlaces::bytesByStage(StateOp state, int64_t bytes) {
   return result;
 }
 
+/// Of an entry in one of several sets: offset and strides on each stage.
+static std::vector<int64_t> placesOf(const lowering::Family &family,
+                                     int64_t offset, bool isIndexed) {
+  std::vector<int64_t> places;
+  for (int64_t setStride : family.setStrides) {
+    places.push_back(offset);
+    if (isIndexed)
+      places.push_back(family.stride);
+    places.push_back(setStride);
+  }
+  return places;
+}
+
 Value StatePlaces::entry(const Family &family, Value index, int64_t shift) {
   OpBuilder &builder = lowering.getBuilder();
   int64_t offset = family.offset + shift * family.stride;
@@ -181,7 +201,7 @@ Value StatePlaces::entry(const Family &family, Value index, int64_t shift) {
   }
   if (family.set) {
     indices.push_back(family.set);
-    strides.push_back(family.setStride);
+    strides.push_back(family.setStrides.front());
   }
   auto buffer = rt::BufferOp::create(
       builder, builder.getUnknownLoc(), type,
@@ -189,6 +209,8 @@ Value StatePlaces::entry(const Family &family, Value index, int64_t shift) {
       builder.getStringAttr(kCompute), builder.getI64IntegerAttr(offset),
       indices, builder.getDenseI64ArrayAttr(strides));
   buffer->setAttr(kClassName, builder.getStringAttr(family.memoryClass));
+  if (family.set && family.setStrides.size() > 1)
+    buffer.setByStage(placesOf(family, offset, bool(index)));
   if (family.readBySome)
     buffer->setAttr(kReadBySomeName, builder.getUnitAttr());
   if (!family.bytesByStage.empty())

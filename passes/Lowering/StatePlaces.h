@@ -14,6 +14,8 @@ namespace heddle::lowering {
 
 /// Bytes from one entry of a family of this type to the next.
 int64_t bytesBetween(mlir::RankedTensorType type);
+/// Bytes of so many entries: nothing is behind the last one.
+int64_t bytesOf(mlir::RankedTensorType type, int64_t entries);
 
 /// Buffers of states, and parts of them. A state that is cut into runs or put
 /// together from them is a row of elements: its tensor is what the row begins

@@ -262,9 +262,6 @@ private:
   static bool mayBeMadeAt(mlir::Value value);
 
   llvm::LogicalResult lowerRun(stage::RunOp run);
-  /// Buffers of what a place has for stages behind, or before: those of sends,
-  /// and one behind them for a stage at the same place.
-  int64_t outsOf(int64_t place, bool gradient);
   void makeLandings(stage::RunOp run);
   llvm::LogicalResult lowerSlot(stage::RunOp run, mlir::Value slot);
   llvm::LogicalResult lowerDirection(stage::RunOp run, bool backward);
@@ -275,12 +272,12 @@ private:
   Family savedFamily(mlir::Value value, stage::Part part);
   /// Gives a family one set of entries, of that many bytes, per number of a
   /// pool.
-  void inPool(Family &family, llvm::StringRef pool, int64_t bytes);
+  void inPool(Family &family, llvm::StringRef pool,
+              llvm::ArrayRef<int64_t> entries);
   mlir::Value setOf(llvm::StringRef pool);
   /// How long the entries of a stack are needed: until the weight gradients,
   /// until the input gradient, or from there.
   llvm::StringRef poolOf(mlir::Value stack);
-  void setOfChunk(Family &family, mlir::Value stack, int64_t entries);
   void keepSaved(stage::YieldOp yield, llvm::SmallVectorImpl<Family> &kept);
   void bindSaved(mlir::Block::BlockArgListType arguments,
                  llvm::ArrayRef<Family> saved);

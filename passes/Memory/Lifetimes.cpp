@@ -249,10 +249,68 @@ private:
     return "";
   }
 
+  /// What running some code does to an object: whether it may read what was
+  /// there before, and whether it surely writes.
+  struct Effect {
+    bool mayRead = false, writes = false;
+  };
+
+  /// Of touches in one region, `depth` scopes deep, in the program's order.
+  Effect effectOf(ArrayRef<Touch> list, size_t depth) {
+    Effect all;
+    while (!list.empty()) {
+      const Touch &first = list.front();
+      bool isNested = first.scopes.size() > depth;
+      Operation *op = isNested ? first.scopes[depth]->getParentOp() : nullptr;
+      ArrayRef<Touch> same = list.take_while([&](const Touch &touch) {
+        return isNested ? touch.scopes.size() > depth &&
+                              touch.scopes[depth]->getParentOp() == op
+                        : touch.position == first.position;
+      });
+      Effect one = isNested ? effectOf(op, same, depth) : effectOfWork(same);
+      all.mayRead |= one.mayRead && !all.writes;
+      all.writes |= one.writes;
+      list = list.drop_front(same.size());
+    }
+    return all;
+  }
+
+  static Effect effectOfWork(ArrayRef<Touch> list) {
+    auto reads = [](const Touch &touch) { return touch.reads; };
+    return {llvm::any_of(list, reads), !llvm::all_of(list, reads)};
+  }
+
+  Effect effectOf(Operation *op, ArrayRef<Touch> list, size_t depth) {
+    Effect all = {false, alwaysRuns(op)};
+    for (Region &region : op->getRegions()) {
+      ArrayRef<Touch> inside = list.take_while(
+          [&](const Touch &touch) { return touch.scopes[depth] == &region; });
+      list = list.drop_front(inside.size());
+      if (!isRun(*op, region))
+        continue;
+      Effect one = effectOf(inside, depth + 1);
+      all.mayRead |= one.mayRead;
+      all.writes &= one.writes;
+    }
+    return all;
+  }
+
+  /// Whether one of an op's regions runs whenever the op does, on this stage. A
+  /// loop whose results are read has iterations.
+  bool alwaysRuns(Operation *op) {
+    if (isa<rt::ForOp>(op))
+      return true;
+    auto cases = cast<rt::SwitchOp>(op);
+    auto all = valuesOf(cases.getSelector());
+    return all && llvm::all_of(*all, [&](int64_t value) {
+             return llvm::is_contained(cases.getValues(), value);
+           });
+  }
+
   void setLifetime(Object &object, ArrayRef<Touch> list) {
     if (list.empty())
       return;
-    // The scopes around all touches, as long as each iteration begins anew.
+    // The scopes around all touches, of which each run begins anew.
     ArrayRef<Region *> first = list.front().scopes;
     size_t common = first.size();
     for (const Touch &touch : list) {
@@ -262,13 +320,8 @@ private:
         ++same;
       common = same;
     }
-    // What the iteration before has left is read; or it may be, because the
-    // write stands in a case that this one may not run.
-    if (list.front().reads ||
-        llvm::any_of(first.drop_front(common), [](Region *scope) {
-          return isa<rt::SwitchOp>(scope->getParentOp());
-        }))
-      common = 0;
+    while (common > 0 && effectOf(list, common).mayRead)
+      --common;
     if (common == 0)
       object.heldIn = loopOf(list);
     object.first = std::numeric_limits<int64_t>::max();

@@ -37,9 +37,9 @@ struct FunctionObjects {
 };
 
 /// Finds the objects of `function` on a pipeline stage: those of cases and
-/// loops that it never runs are none of it. Within a loop an object keeps its
-/// bytes for the whole loop, unless each iteration writes it before it reads it
-/// and nobody outside touches it.
+/// loops that it never runs are none of it. Within a loop or a case an object
+/// keeps its bytes for the whole of it, unless each iteration writes it before
+/// it reads it, whichever cases run, and nobody outside touches it.
 FunctionObjects findObjects(rt::FuncOp function, int64_t stage);
 
 } // namespace heddle::memory

@@ -44,13 +44,16 @@ def plan(dp, tp, micro_batches, pp=1, layers=None, schedule=None, zero=0, **more
         made["zero"] = {"stage": zero, "reduce": "every_micro_batch" if zero > 1 else "last"}
     if layers:
         back = schedule in ("zb_v", "v_half", "v_min", "dualpipe_v")
-        head = [0, 1] if back else [pp - 1, len(layers[0]) - 1]
+        head = [0, 1] if back else [pp - 1, 0 if schedule == "dualpipe" else len(layers[0]) - 1]
         made["stages"] = {"layers": layers, "embedding": [0, 0], "head": head, "schedule": schedule}
     return made
 
 
 EVEN, UNEVEN = [["0..1"], ["2..4"]], [["0..3"], ["4"]]
-ENDS_ALONE = [[""], ["0..4"], [""]]
+ENDS_ALONE, FIRST_ONLY = [[""], ["0..4"], [""]], [["0..4"], [""], [""], [""]]
+# Places hold layers in another order than their chunks.
+COPIES = [["0", "1..4"], ["1..4", "0"]]
+AGAIN = {"recompute": [{"layers": "0..1", "full": True}, {"layers": "3", "values": ["m", "n2"]}]}
 CHUNKS, BACK = [["0", "2..3"], ["1", "4"]], [["0", "4"], ["1..2", "3"]]
 PLANS = [
     (MODEL, plan(1, 1, 3, 2, EVEN, "one_f_one_b")),
@@ -73,6 +76,12 @@ PLANS = [
     (MODEL, plan(1, 1, 4, 2, BACK, "v_min")),
     (MODEL, plan(1, 1, 4, 2, BACK, "dualpipe_v")),
     (GPT2, plan(2, 1, 3, 2, EVEN, ROWS, zero=2)),
+    (MODEL, plan(1, 1, 1, 2, EVEN, "one_f_one_b")),
+    (MODEL, plan(1, 1, 4, 2, UNEVEN, "one_f_one_b", **AGAIN)),
+    (TIED, plan(1, 1, 4, 2, CHUNKS, "interleaved_1f1b", **AGAIN)),
+    (MODEL, plan(1, 1, 4, 2, COPIES, "dualpipe", **AGAIN)),
+    (GPT2, plan(1, 1, 4, 2, [["0..2", ""], ["", "3..4"]], "zb_v")),
+    (MODEL, plan(1, 1, 2, 4, FIRST_ONLY, "gpipe", **AGAIN)),
 ]
 FAULTY = plan(1, 1, 3, 2, EVEN, ROWS)
 

@@ -128,7 +128,7 @@ struct RankSizes {
   RankStages stages;
   /// Choices of the model's layers, in the order of the first that has each.
   std::vector<LayersUnder> recompute;
-  /// Layers of each choice, by chunk: those of place 0, then of place 1, ...
+  /// Layers of each choice, by chunk of the place.
   std::vector<std::vector<std::int64_t>> choicesOfChunks;
   /// Whether all layers save the second norm's input, which goes on as it is.
   bool savesInput() const;
