@@ -1,21 +1,45 @@
-//===- BlockForward.h - Forward of a block, op by op ------------*- C++ -*-===//
+//===- BlockForward.h - A block, op by op -----------------------*- C++ -*-===//
 
 #ifndef HEDDLE_LIB_COST_BLOCKFORWARD_H
 #define HEDDLE_LIB_COST_BLOCKFORWARD_H
 
 #include "heddle/Cost/RankSizes.h"
 
+#include <set>
+
 namespace heddle::detail {
+
+/// Bytes of a statistic, and of an element of the optimizer's numbers.
+inline constexpr std::int64_t kFloat = 4;
 
 /// Forward of one block on one rank, in order. Parts of parameters, which are
 /// always taken anew, are not among the ops.
 std::vector<BlockOp> blockForward(const ModelConfig &model,
                                   const RankSizes &sizes);
 
+/// Backward of one block, nothing computed again. What it reads of forward has
+/// forward's keys; "d_out" comes in, "d_x" goes out.
+std::vector<BlockOp> blockBackward(const ModelConfig &model,
+                                   const RankSizes &sizes);
+
+/// Cut in two: what makes the gradient that another stage waits for, and the
+/// rest.
+std::vector<std::vector<BlockOp>>
+halvesOf(const std::vector<BlockOp> &backward);
+
+/// Values that ops read and do not make, each once.
+std::vector<std::string> readOutside(const std::vector<BlockOp> &ops);
+
+/// Bytes of sums along columns: one row of fp32 per chunk of 64 rows, for each
+/// sum.
+std::int64_t columnSums(std::int64_t rows, std::int64_t columns,
+                        std::int64_t sums = 1);
+
 /// What layers save and repeat under a choice. \p saved: what forward saves
-/// where nothing is computed again.
+/// where nothing is computed again; \p backward: its functions.
 LayersUnder layersUnder(const PlanRecompute &choice,
                         const std::vector<BlockOp> &forward,
+                        const std::vector<std::vector<BlockOp>> &backward,
                         const std::vector<SavedValue> &saved,
                         const RankSizes &sizes);
 
@@ -26,14 +50,8 @@ valuesWithin(std::int64_t bytes, const std::vector<BlockOp> &forward,
              const std::vector<SavedValue> &saved, const RankSizes &sizes);
 
 /// Gathers of normed inputs in backward that can run beside the product in
-/// front of them: of ops that are computed again, by number, and what backward
-/// gathers of the first and second norm's results where those are saved in
-/// parts.
-struct GathersBeside {
-  std::vector<std::size_t> again;
-  bool inputs[2] = {false, false};
-};
-GathersBeside gathersBeside(const LayersUnder &under, const RankSizes &sizes);
+/// front of them, by what they make.
+std::set<std::string> gathersBeside(const LayersUnder &under);
 
 /// What is saved of a value: where sequences are cut, n1 and n2 gathered or
 /// not.

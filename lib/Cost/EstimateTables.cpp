@@ -131,8 +131,7 @@ PointShape EstimateTables::makeShape(const PlanPoint &point) {
     if (isFree(model, value.name) && value.name != "m")
       shape.sparse.selective -= bytes;
   }
-  shape.plainFrame =
-      backwardFrame(one, *sizes, sizes->recompute.front()).frameBytes;
+  shape.plainFrame = backwardFrame(sizes->recompute.front()).frameBytes;
   shape.headFrame = headFrame(one, *sizes).frameBytes;
   shape.edge =
       alignBytes(sizes->edgeTokens() * sizes->d * sizes->formats.compute);

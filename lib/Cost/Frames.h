@@ -1,21 +1,34 @@
-//===- Frames.h - Temporaries of the two largest functions ------*- C++ -*-===//
+//===- Frames.h - Temporaries of functions ----------------------*- C++ -*-===//
 
 #ifndef HEDDLE_LIB_COST_FRAMES_H
 #define HEDDLE_LIB_COST_FRAMES_H
+
+#include "BlockForward.h"
 
 #include "heddle/Cost/LiveMemory.h"
 
 namespace heddle::detail {
 
-/// Bytes of a statistic, and of an element of the optimizer's numbers.
-inline constexpr std::int64_t kFloat = 4;
+/// The most bytes that ops have for values of their own at once. Those of
+/// \p outside, and what they only read, have their places of the caller.
+FramePeak framePeak(const std::string &function,
+                    const std::vector<BlockOp> &ops,
+                    const std::set<std::string> &outside);
 
-/// The peak of the head's temporaries; carriedBytes is the caller's.
+/// The head: norm, loss, and backward of both, in one function.
 FramePeak headFrame(const ModelConfig &model, const RankSizes &sizes);
 
-/// The same for a block's backward.
-FramePeak backwardFrame(const ModelConfig &model, const RankSizes &sizes,
-                        const LayersUnder &under);
+/// A function of a block's backward: the only one, or one of two halves.
+FramePeak backwardFrame(const LayersUnder &under, std::size_t half = 0);
+
+/// What the first of two halves makes and the second reads.
+std::vector<BlockValue> keptValues(const LayersUnder &under);
+
+FramePeak forwardFrame(const ModelConfig &model, const RankSizes &sizes,
+                       const LayersUnder &under);
+
+FramePeak embeddingFrame(const ModelConfig &model, const RankSizes &sizes,
+                         bool isBackward);
 
 } // namespace heddle::detail
 

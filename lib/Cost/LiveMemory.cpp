@@ -5,6 +5,7 @@
 #include "Storage.h"
 
 #include <algorithm>
+#include <map>
 
 using namespace heddle;
 using heddle::detail::kFloat;
@@ -22,10 +23,7 @@ const FramePeak &LiveMemory::peak() const {
 }
 
 std::int64_t LiveMemory::peakBytes() const {
-  if (!isPeakKnown)
-    return 0;
-  return parameters + gradients + optimizer + inputs + outputs + saved +
-         peak().bytes();
+  return parameters + gradients + optimizer + inputs + outputs + peak().bytes();
 }
 
 namespace {
@@ -147,31 +145,85 @@ static std::vector<SavedValue> savedByName(const RankSizes &sizes) {
   return values;
 }
 
-/// Of all micro-batches in flight. A set has room for any chunk of the place.
+/// Most layers of a chunk of the place under choices that \p has.
+template <class Has>
+static std::int64_t mostOfChunk(const RankSizes &sizes, Has has) {
+  std::int64_t most = 0;
+  for (const std::vector<std::int64_t> &counts : sizes.choicesOfChunks) {
+    std::int64_t count = 0;
+    for (std::size_t i = 0; i < counts.size(); ++i)
+      count += has(sizes.recompute[i]) ? counts[i] : 0;
+    most = std::max(most, count);
+  }
+  return most;
+}
+
+/// Whether weight gradients of any layer that run apart read what is saved of a
+/// value, or comes in.
+static bool isReadByWeights(const RankSizes &sizes, const std::string &key) {
+  return std::any_of(sizes.recompute.begin(), sizes.recompute.end(),
+                     [&](const LayersUnder &each) {
+                       if (each.backward.size() < 2)
+                         return false;
+                       const std::vector<std::string> keys =
+                           detail::readOutside(each.backward[1]);
+                       const std::vector<BlockValue> kept =
+                           detail::keptValues(each);
+                       return std::count(keys.begin(), keys.end(), key) > 0 &&
+                              std::none_of(kept.begin(), kept.end(),
+                                           [&](const BlockValue &value) {
+                                             return value.key == key;
+                                           });
+                     });
+}
+
+/// Of all micro-batches in flight. A set has room for any chunk of the place;
+/// what only input gradients read is needed until these are made.
 static std::int64_t savedBytes(const RankSizes &sizes,
                                const std::vector<SavedValue> &values) {
+  const RankStages &stages = sizes.stages;
   std::int64_t bytes = 0;
   for (const SavedValue &value : values) {
     const std::int64_t input = sizes.savesInput() && value.name == "x2";
-    std::int64_t most = 0;
-    for (const std::vector<std::int64_t> &counts : sizes.choicesOfChunks) {
-      std::int64_t count = input;
-      for (std::size_t i = 0; i < counts.size(); ++i)
-        count += sizes.recompute[i].saves(value.name) ? counts[i] : 0;
-      most = std::max(most, count);
-    }
-    bytes += stackBytes(value.bytes, most * sizes.stages.sets);
+    const bool isShort =
+        stages.splitsBackward &&
+        !isReadByWeights(sizes, detail::savedKey(value.name, sizes));
+    const std::int64_t entries =
+        input + mostOfChunk(sizes, [&](const LayersUnder &each) {
+          return each.saves(value.name);
+        });
+    bytes += stackBytes(value.bytes,
+                        entries * (isShort ? stages.inputSets : stages.sets));
   }
   return bytes;
 }
 
-/// What slots hold beside their saved sets: buffers of what passes between
-/// stages, beside \p carried.
-static void addSlots(LiveMemory &memory, const RankSizes &sizes,
-                     std::int64_t carried) {
+/// What slots of input gradients leave for those of weight gradients.
+static std::int64_t keptBytes(const RankSizes &sizes) {
+  const std::int64_t sets = sizes.stages.keptSets;
+  std::map<std::string, std::int64_t> kept;
+  for (const LayersUnder &each : sizes.recompute)
+    for (const BlockValue &value : detail::keptValues(each))
+      kept[value.key] = value.bytes;
+  std::int64_t bytes = 0;
+  for (const auto &[key, size] : kept)
+    bytes += stackBytes(
+        size, sets * mostOfChunk(sizes, [&, &key = key](const auto &each) {
+                const std::vector<BlockValue> values = detail::keptValues(each);
+                return std::any_of(
+                    values.begin(), values.end(),
+                    [&](const BlockValue &value) { return value.key == key; });
+              }));
+  if (isReadByWeights(sizes, "d_out"))
+    bytes += stackBytes(
+        sizes.edgeTokens() * sizes.d * sizes.formats.compute,
+        sets * mostOfChunk(sizes, [](const LayersUnder &) { return true; }));
+  return bytes;
+}
+
+/// Buffers of what passes between stages.
+static std::int64_t passingBytes(const RankSizes &sizes) {
   const RankStages &stages = sizes.stages;
-  const std::int64_t hidden =
-      sizes.edgeTokens() * sizes.d * sizes.formats.compute;
   // Two that sends take in turn, one behind them for a stage of the same place.
   auto outs = [&](const RankStages::Side &side) -> std::int64_t {
     return side.chunks > side.elsewhere
@@ -180,16 +232,12 @@ static void addSlots(LiveMemory &memory, const RankSizes &sizes,
                                                sizes.microBatchesOfCopy());
   };
   const std::int64_t sent = sizes.sentElements() * sizes.formats.compute;
+  std::int64_t bytes = 0;
   for (std::int64_t buffers :
        {stages.activationLandings, stages.gradientLandings, outs(stages.next),
         outs(stages.previous)})
-    memory.passing += stackBytes(sent, buffers);
-  // What the last block has made, for the head: x and delta.
-  memory.saved += 2 * stackBytes(hidden, stages.headSets);
-  memory.frames[0].carriedBytes = carried + kFloat; // the micro-batch's loss
-  memory.frames[1].carriedBytes = carried;
-  for (FramePeak &frame : memory.frames)
-    frame.carriedBytes += memory.passing;
+    bytes += stackBytes(sent, buffers);
+  return bytes;
 }
 
 /// What is filled before each step.
@@ -211,19 +259,112 @@ static std::int64_t inputBytes(const ModelConfig &model, bool isAdamW,
   return bytes;
 }
 
-/// Whether the formulas follow what a place with layers or the head has.
-static bool knowsPeak(const RankSizes &sizes) {
-  // Slots that read copies of parameters longer keep them in saved sets.
-  const bool keepsCopies = sizes.storage.parametersInRuns() &&
-                           sizes.storage.gather != PlanGather::EveryPass;
-  const bool repeatsAll =
-      std::any_of(sizes.recompute.begin(), sizes.recompute.end(),
-                  [](const LayersUnder &each) { return !each.choice.prune; });
-  // The sum of a bias that nothing reads again is not followed.
-  const bool addsBias = sizes.find(Segment::Block, "bd") != nullptr;
-  return !(repeatsAll && (addsBias || !sizes.sequence.empty())) &&
-         !sizes.stages.splitsBackward && !(sizes.stages.areCut && keepsCopies);
-}
+namespace {
+
+/// The functions that a place calls, with what is live around each call, and
+/// what it does behind them.
+class Calls {
+public:
+  Calls(const ModelConfig &model, const RankSizes &sizes,
+        const detail::Storage &storage, const LiveMemory &memory)
+      : model(model), sizes(sizes), storage(storage), memory(memory),
+        areCut(sizes.stages.areCut),
+        hidden(sizes.edgeTokens() * sizes.d * sizes.formats.compute),
+        // The loss so far. A count that is reduced is in the output, else
+        // beside it.
+        lasting(kFloat + (sizes.data.empty() ? kCount : 0)),
+        // The last block's delta, and its other result where that is not saved.
+        flowing(sizes.savesInput() ? hidden : 2 * hidden) {}
+
+  std::vector<FramePeak> list() {
+    if (sizes.stages.hasEmbedding && areCut)
+      embedding();
+    for (const LayersUnder &each : sizes.recompute)
+      if (each.layers > 0)
+        block(each);
+    if (sizes.stages.hasHead) // with the micro-batch's loss
+      add(detail::headFrame(model, sizes),
+          hidden + kFloat + (areCut ? 0 : flowing), Segment::Head,
+          BlockPass::Backward);
+    if (frames.empty()) {
+      add({"step", "", 0, 0, 0, 0}, flowing, Segment::Block,
+          BlockPass::Forward);
+      add({"step", "", 0, 0, 0, 0}, hidden, Segment::Block,
+          BlockPass::Backward);
+    }
+    behindAll();
+    return std::move(frames);
+  }
+
+private:
+  void embedding() {
+    add(detail::embeddingFrame(model, sizes, false), flowing,
+        Segment::Embedding, BlockPass::Forward);
+    add(detail::embeddingFrame(model, sizes, true), hidden, Segment::Embedding,
+        BlockPass::Backward);
+  }
+
+  void block(const LayersUnder &under) {
+    add(detail::forwardFrame(model, sizes, under), flowing, Segment::Block,
+        BlockPass::Forward);
+    // In slots the loss is added up before. A gradient that is kept as it came
+    // in is not written over.
+    const bool isSplit = under.backward.size() > 1;
+    const std::int64_t gradients =
+        isSplit && isReadByWeights(sizes, "d_out") ? 2 * hidden : hidden;
+    add(detail::backwardFrame(under), gradients + (areCut ? 0 : kFloat),
+        Segment::Block, BlockPass::Backward);
+    if (isSplit)
+      add(detail::backwardFrame(under, 1), 0, Segment::Block,
+          BlockPass::Weights);
+  }
+
+  /// Reductions of sums, and what the other end has of a shared table's. Behind
+  /// slots the loss is in the output.
+  void behindAll() {
+    FramePeak end{"step", "gradients on their way", 0, lasting, 0, 0};
+    if (areCut)
+      end.carriedBytes -= kFloat;
+    end.bucketBytes = storage.onTheirWay();
+    if (end.bucketBytes > 0) {
+      frames.push_back(end);
+      frames.back().carriedBytes += kCount; // the sum of squares
+    }
+    end.moment = "gradient of the shared table";
+    end.bucketBytes = storage.ofBothEnds();
+    if (end.bucketBytes > 0)
+      frames.push_back(end);
+  }
+
+  void add(FramePeak frame, std::int64_t carried, Segment segment,
+           BlockPass pass) {
+    const bool ofForward = pass == BlockPass::Forward;
+    frame.carriedBytes = lasting + memory.passing + carried;
+    frame.gatheredBytes = storage.gathered(segment, pass);
+    if (!ofForward)
+      frame.bucketBytes =
+          storage.made(segment, pass) + storage.onTheirWay(segment);
+    // Those of the head are waited for behind the first block, and in slots
+    // before it.
+    if (!areCut && segment == Segment::Block && !ofForward)
+      frame.bucketBytes += storage.made(Segment::Head, pass);
+    // Without layers, what would be saved goes on in the same slot.
+    frame.savedBytes = memory.saved;
+    if (sizes.layers == 0 && !ofForward)
+      frame.savedBytes -= memory.passed;
+    frames.push_back(std::move(frame));
+  }
+
+  const ModelConfig &model;
+  const RankSizes &sizes;
+  const detail::Storage &storage;
+  const LiveMemory &memory;
+  const bool areCut;
+  const std::int64_t hidden, lasting, flowing;
+  std::vector<FramePeak> frames;
+};
+
+} // namespace
 
 LiveMemory heddle::liveMemory(const ModelConfig &model,
                               const TrainSettings &train,
@@ -241,43 +382,15 @@ LiveMemory heddle::liveMemory(const ModelConfig &model,
   memory.microBatchLoops = detail::peelsLastMicroBatch(sizes) ? 2 : 1;
   memory.savedValues = savedByName(sizes);
   memory.saved = savedBytes(sizes, memory.savedValues);
-
-  const std::int64_t hidden =
-      sizes.edgeTokens() * sizes.d * sizes.formats.compute;
-  // The loss so far; the gradient that goes through the layers. A count that
-  // is reduced is in the output, else beside it.
-  const std::int64_t carried =
-      kFloat + hidden + (sizes.data.empty() ? kCount : 0);
-  memory.frames = {detail::headFrame(model, sizes), FramePeak()};
-  for (const LayersUnder &each : sizes.recompute)
-    if (FramePeak frame = detail::backwardFrame(model, sizes, each);
-        each.layers > 0 && frame.frameBytes > memory.frames[1].frameBytes)
-      memory.frames[1] = frame;
-  // The last block's delta, and its other result where that is not saved.
-  const std::int64_t flowing = sizes.savesInput() ? hidden : 2 * hidden;
+  memory.passed = sizes.layers == 0 ? memory.saved : 0;
   if (sizes.stages.areCut) {
-    addSlots(memory, sizes, carried);
-  } else {
-    memory.frames[0].carriedBytes =
-        carried + kFloat + flowing; // and this micro-batch's loss
-    memory.frames[1].carriedBytes = carried + kFloat;
+    memory.passing = passingBytes(sizes);
+    // What the last block has made, for the head: x and delta.
+    memory.saved +=
+        2 * stackBytes(sizes.edgeTokens() * sizes.d * sizes.formats.compute,
+                       sizes.stages.headSets);
+    memory.saved += keptBytes(sizes);
   }
-  const Segment segments[] = {Segment::Head, Segment::Block};
-  for (int i : {0, 1}) {
-    memory.frames[i].gatheredBytes = storage.gathered(segments[i], i == 1);
-    memory.frames[i].bucketBytes =
-        storage.made(segments[i]) + storage.onTheirWay(segments[i]);
-  }
-  // Those of the head are waited for behind the first block, and in slots
-  // before it.
-  if (!sizes.stages.areCut)
-    memory.frames[1].bucketBytes += storage.made(Segment::Head);
-  std::erase_if(memory.frames, [&](const FramePeak &frame) {
-    return frame.function == "head" ? !sizes.stages.hasHead : sizes.layers == 0;
-  });
-  if (memory.frames.empty())
-    memory.frames.push_back({"embedding", "", 0, carried, 0, 0});
-  memory.isPeakKnown =
-      memory.frames.front().function != "embedding" && knowsPeak(sizes);
+  memory.frames = Calls(model, sizes, storage, memory).list();
   return memory;
 }

@@ -61,6 +61,8 @@ public:
   std::int64_t blockFrame() const;
   Beside besideHead() const;
   Beside besideBlock() const;
+  /// Forward of the embedding gathers tables, backward makes their gradients.
+  Beside besideEmbedding() const;
 
 private:
   void addStates();
@@ -176,11 +178,12 @@ std::int64_t PlaceEstimate::gathered(bool isHead) const {
   // Copies of each micro-batch go when it has read them for the last time.
   if (point.gather == PlanGather::OncePerStep || peelsLast())
     return states.copies;
-  return states.copiesForBackward + (isHead ? segments.head.copies : 0);
+  return states.copiesForBackward +
+         (isHead ? segments.head.copies + segments.tiedTable.copies : 0);
 }
 
 std::int64_t PlaceEstimate::headFrame() const {
-  return held.hasHead ? shape.headFrame + 2 * shape.edge : 0;
+  return held.hasHead ? shape.headFrame + (areCut() ? 1 : 2) * shape.edge : 0;
 }
 
 std::int64_t PlaceEstimate::blockFrame() const {
@@ -194,7 +197,7 @@ std::int64_t PlaceEstimate::blockFrame() const {
         held.sparse ? shape.sparse.none - shape.sparse.of(point.recompute) : 0);
   return std::max(held.plain ? shape.plainFrame : 0,
                   held.sparse ? shape.sparseFrame : 0) +
-         (areCut() ? 2 : 1) * shape.edge + again;
+         shape.edge + again;
 }
 
 Beside PlaceEstimate::besideHead() const {
@@ -219,21 +222,31 @@ Beside PlaceEstimate::besideBlock() const {
   return block;
 }
 
-/// The head or a block's backward: the one that needs more.
-void PlaceEstimate::addPeak() {
-  const Beside head = besideHead(), block = besideBlock();
-  const std::int64_t ofHead = headFrame(), ofBlock = blockFrame();
-  const bool isInHead = ofHead + head.bytes() > ofBlock + block.bytes();
-  (isInHead ? memory.logits : memory.temporaries) = isInHead ? ofHead : ofBlock;
-  memory.gathered = (isInHead ? head : block).gathered;
-  memory.buckets = (isInHead ? head : block).buckets;
+Beside PlaceEstimate::besideEmbedding() const {
+  if (!areCut() || !held.hasEmbedding)
+    return {};
+  const std::int64_t copies = areInRuns() ? segments.embedding.copies : 0,
+                     made = reducesEach() ? segments.embedding.made : 0;
+  return copies > made ? Beside{copies, 0} : Beside{0, made};
 }
 
-void PlaceEstimate::addRest() {
-  memory.inputs = shape.inputsPerMicroBatch * point.microBatches;
-  addSaved();
-  addPassing();
-  memory.libraries = tables.libraries();
+/// The head, a block's backward or the embedding: the one that needs most.
+void PlaceEstimate::addPeak() {
+  memory.temporaries = blockFrame();
+  Beside beside = besideBlock();
+  const Beside head = besideHead(), embedding = besideEmbedding();
+  auto most = [&] { return memory.temporaries + beside.bytes(); };
+  if (shape.edge + embedding.bytes() > most()) {
+    memory.temporaries = shape.edge;
+    beside = embedding;
+  }
+  if (headFrame() + head.bytes() > most()) {
+    memory.logits = headFrame();
+    memory.temporaries = 0;
+    beside = head;
+  }
+  memory.gathered = beside.gathered;
+  memory.buckets = beside.buckets;
 }
 
 PlaceMemory PlaceEstimate::estimate() {
@@ -360,7 +373,7 @@ struct FitTable::Place {
   std::int64_t headFrame = 0;
   std::array<std::int64_t, 3> blockFrame = {};
   // Of the storage that was taken.
-  std::int64_t states = 0, besideHead = 0, besideBlock = 0;
+  std::int64_t states = 0, besideHead = 0, besideBlock = 0, ofEmbedding = 0;
 };
 
 FitTable::~FitTable() = default;
@@ -409,13 +422,14 @@ void FitTable::take(const PlanPoint &storage) {
     place.states = estimate.ofStates();
     place.besideHead = estimate.besideHead().bytes();
     place.besideBlock = estimate.besideBlock().bytes();
+    place.ofEmbedding = shape.edge + estimate.besideEmbedding().bytes();
   }
 }
 
 void FitTable::takeOnlyStates(const PlanPoint &storage) {
   take(storage);
   for (Place &place : places)
-    place.besideHead = place.besideBlock = 0;
+    place.besideHead = place.besideBlock = place.ofEmbedding = 0;
 }
 
 /// Of the storage that was taken, with so many layers computed again.
@@ -431,8 +445,8 @@ std::int64_t FitTable::bytesOf(std::size_t index, PointRecompute kind,
     rest = estimateOf(place).rest();
   }
   return place.states + rest +
-         std::max(place.headFrame + place.besideHead,
-                  place.blockFrame[count ? at : 0] + place.besideBlock);
+         std::max({place.headFrame + place.besideHead, place.ofEmbedding,
+                   place.blockFrame[count ? at : 0] + place.besideBlock});
 }
 
 bool FitTable::fewest(PointRecompute kind, std::int64_t capacity,

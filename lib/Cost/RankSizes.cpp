@@ -27,7 +27,15 @@ std::int64_t RankParameter::elements() const {
 
 bool RankParameter::isReadByBackward() const {
   const bool isBias = family.argument[0] == 'b' || family.argument[0] == 'h';
-  return family.segment == Segment::Block && (!isBias || isReadAgain);
+  return family.segment == Segment::Block &&
+         (!isBias || isReadAgain[0] || isReadAgain[1]);
+}
+
+bool RankParameter::isReadBy(BlockPass pass) const {
+  const bool isBias = family.argument[0] == 'b' || family.argument[0] == 'h';
+  return pass == BlockPass::Forward    ? true
+         : pass == BlockPass::Backward ? !isBias || isReadAgain[0]
+                                       : isReadAgain[1];
 }
 
 std::int64_t RankSizes::ranks(const AxisList &axes) const {
@@ -48,11 +56,10 @@ std::int64_t RankSizes::runElements(const RankParameter &parameter) const {
   return rowElements(parameter) / ranks(storage.shards);
 }
 
-std::int64_t RankSizes::unitBytes(bool ofBackward) const {
+std::int64_t RankSizes::unitBytes(BlockPass pass) const {
   std::int64_t bytes = 0;
   for (const RankParameter &parameter : parameters)
-    if (parameter.family.segment == Segment::Block &&
-        (!ofBackward || parameter.isReadByBackward()))
+    if (parameter.family.segment == Segment::Block && parameter.isReadBy(pass))
       bytes += detail::alignBytes(rowElements(parameter) * formats.compute);
   return bytes;
 }
@@ -345,6 +352,10 @@ Result<void> Reader::checkForm() {
 /// Of several entries for a layer the last one counts.
 Result<void> Reader::readRecompute() {
   const std::vector<BlockOp> forward = detail::blockForward(model, sizes);
+  const std::vector<BlockOp> whole = detail::blockBackward(model, sizes);
+  std::vector<std::vector<BlockOp>> backward = {whole};
+  if (sizes.stages.splitsBackward)
+    backward = detail::halvesOf(whole);
   const std::vector<SavedValue> saved = savedPerLayer(model, sizes);
   std::vector<PlanRecompute> asked;
   std::vector<std::size_t> choices; // by layer
@@ -367,7 +378,7 @@ Result<void> Reader::readRecompute() {
         chosen.values = *values;
       }
       sizes.recompute.push_back(
-          detail::layersUnder(chosen, forward, saved, sizes));
+          detail::layersUnder(chosen, forward, backward, saved, sizes));
       asked.push_back(choice);
     }
     choices.push_back(number);
@@ -381,11 +392,13 @@ Result<void> Reader::readRecompute() {
     sizes.choicesOfChunks.push_back(std::move(counts));
   }
   for (const LayersUnder &each : sizes.recompute)
-    for (const BlockOp &op : each.again)
-      for (const std::string &name : op.parameters)
-        for (RankParameter &parameter : sizes.parameters)
-          parameter.isReadAgain |= parameter.family.segment == Segment::Block &&
-                                   parameter.family.argument == name;
+    for (std::size_t half = 0; half < each.backward.size(); ++half)
+      for (const BlockOp &op : each.backward[half])
+        for (const std::string &name : op.parameters)
+          for (RankParameter &parameter : sizes.parameters)
+            parameter.isReadAgain[half] |=
+                parameter.family.segment == Segment::Block &&
+                parameter.family.argument == name;
   return {};
 }
 
@@ -428,10 +441,12 @@ Result<RankSizes> Reader::read() {
   const RankStages &cut = sizes.stages;
   const std::int64_t longest = cut.areCut ? cut.mostOfChunk : sizes.layers;
   if (plan.overlapMemoryBytes) // as far as the memory goes
-    for (bool ofBackward : {false, true})
-      sizes.storage.prefetch[ofBackward] =
-          std::min({plan.zero.prefetch, std::max<std::int64_t>(longest - 1, 0),
-                    *plan.overlapMemoryBytes / sizes.unitBytes(ofBackward)});
+    for (BlockPass pass :
+         {BlockPass::Forward, BlockPass::Backward, BlockPass::Weights})
+      if (const std::int64_t unit = sizes.unitBytes(pass); unit > 0)
+        sizes.storage.prefetch[static_cast<int>(pass)] = std::min(
+            {plan.zero.prefetch, std::max<std::int64_t>(longest - 1, 0),
+             *plan.overlapMemoryBytes / unit});
   if (Result<void> done = checkForm(); !done)
     return done.error();
   keepPlace();

@@ -11,7 +11,14 @@ using namespace heddle::detail;
 
 namespace {
 
-constexpr std::int64_t kStatistic = 4; ///< bytes
+/// Which op makes a value.
+std::map<std::string, std::size_t> makersOf(const std::vector<BlockOp> &ops) {
+  std::map<std::string, std::size_t> makers;
+  for (std::size_t i = 0; i < ops.size(); ++i)
+    for (const BlockValue &value : ops[i].results)
+      makers[value.key] = i;
+  return makers;
+}
 
 class Forward {
 public:
@@ -54,8 +61,8 @@ private:
                    const std::string &weight, const std::string &bias) {
     Results results = {{name, edge * sizes.d * format}};
     if (model.normHasBias())
-      results.emplace_back(name + "_mean", edge * kStatistic);
-    results.emplace_back(name + "_rstd", edge * kStatistic);
+      results.emplace_back(name + "_mean", edge * kFloat);
+    results.emplace_back(name + "_rstd", edge * kFloat);
     BlockOp &op = cheap(results, {input}, {weight});
     if (model.normHasBias())
       op.parameters.push_back(bias);
@@ -79,39 +86,50 @@ private:
   }
 
   /// \p perToken multiply-adds make \p columns of each token.
-  std::string linear(const std::string &name, const std::string &weight,
-                     const std::string &bias, const std::string &input,
-                     std::int64_t columns, std::int64_t perToken) {
-    const bool hasBias = sizes.find(Segment::Block, bias) != nullptr;
-    const std::int64_t bytes = tokens * columns * format;
-    const std::string product = hasBias ? name + "_product" : name;
-    BlockOp &op = add({{product, bytes}}, {input});
+  std::string product(const std::string &name, const std::string &weight,
+                      const std::string &input, std::int64_t columns,
+                      std::int64_t perToken) {
+    BlockOp &op = add({{name, tokens * columns * format}}, {input});
     op.parameters = {weight};
     op.products =
         2.0 * static_cast<double>(perToken) * static_cast<double>(tokens);
-    if (hasBias)
-      cheap({{name, bytes}}, {product}, {bias});
+    return name;
+  }
+  bool has(const std::string &bias) const {
+    return sizes.find(Segment::Block, bias) != nullptr;
+  }
+
+  std::string linear(const std::string &name, const std::string &weight,
+                     const std::string &bias, const std::string &input,
+                     std::int64_t columns, std::int64_t perToken) {
+    if (!has(bias))
+      return product(name, weight, input, columns, perToken);
+    product(name + "_product", weight, input, columns, perToken);
+    cheap({{name, tokens * columns * format}}, {name + "_product"}, {bias});
     return name;
   }
 
-  /// What goes back onto the residual: a sum over \p axes, then dropout.
+  /// What goes back onto the residual: a sum over \p axes, a bias, dropout.
   std::string outcome(const std::string &name, const std::string &weight,
                       const std::string &bias, const std::string &input,
                       const AxisList &axes, std::int64_t perToken,
                       const std::string &cause) {
-    std::string value = linear(name, weight, bias, input, sizes.d, perToken);
-    // A bias counts on the first rank of those that have parts of the sum.
-    if (!axes.empty() && ops.back().fuses)
-      ops.back().temporary = sizes.d * format;
+    const std::int64_t bytes = edge * sizes.d * format;
+    std::string value = product(has(bias) ? name + "_product" : name, weight,
+                                input, sizes.d, perToken);
     if (!axes.empty())
       value = move(value,
                    isCut ? CollectiveKind::ReduceScatter
                          : CollectiveKind::AllReduce,
-                   cause, axes, edge * sizes.d * format);
+                   cause, axes, bytes);
+    if (has(bias)) {
+      cheap({{name, bytes}}, {value}, {bias});
+      value = name;
+    }
     if (model.dropout.residual > 0) {
-      cheap({{name + "_dropped", edge * sizes.d * format}}, {value});
+      cheap({{name + "_dropped", bytes}}, {value});
       if (isCut) // its tokens' numbers, of all
-        ops.back().temporary = edge * kStatistic;
+        ops.back().temporary = edge * kFloat;
       value = name + "_dropped";
     }
     return value;
@@ -128,10 +146,10 @@ private:
     project("v", keys);
     if (model.qkNorm) {
       cheap({{"qn", tokens * queries * format},
-             {"qn_rstd", tokens * sizes.g * sizes.r * kStatistic}},
+             {"qn_rstd", tokens * sizes.g * sizes.r * kFloat}},
             {q}, {"gq"});
       cheap({{"kn", tokens * keys * format},
-             {"kn_rstd", tokens * sizes.g * kStatistic}},
+             {"kn_rstd", tokens * sizes.g * kFloat}},
             {k}, {"gk"});
       q = "qn";
       k = "kn";
@@ -143,7 +161,7 @@ private:
       k = "kr";
     }
     BlockOp &op = add({{"o", tokens * queries * format},
-                       {"lse", tokens * sizes.g * sizes.r * kStatistic}},
+                       {"lse", tokens * sizes.g * sizes.r * kFloat}},
                       {q, k, "v"});
     const std::int64_t pairs = attentionPairs(sizes.s, model.slidingWindow);
     op.attention = 2 * 2.0 * static_cast<double>(pairs * sizes.b) *
@@ -173,11 +191,8 @@ class Chooser {
 public:
   Chooser(const PlanRecompute &choice, const std::vector<BlockOp> &ops,
           const std::vector<SavedValue> &before, const RankSizes &sizes)
-      : choice(choice), ops(ops), before(before), sizes(sizes) {
-    for (std::size_t i = 0; i < ops.size(); ++i)
-      for (const BlockValue &value : ops[i].results)
-        makers[value.key] = i;
-  }
+      : choice(choice), ops(ops), before(before), sizes(sizes),
+        makers(makersOf(ops)) {}
 
   LayersUnder run() {
     for (const SavedValue &value : before)
@@ -266,7 +281,7 @@ private:
   const std::vector<BlockOp> &ops;
   const std::vector<SavedValue> &before;
   const RankSizes &sizes;
-  std::map<std::string, std::size_t> makers;
+  const std::map<std::string, std::size_t> makers;
   std::set<std::string> needed, saved, comesIn;
   std::set<std::size_t> repeated, again;
 };
@@ -281,80 +296,125 @@ std::string heddle::detail::savedKey(const std::string &name,
   return isGathered ? name + " moved" : name;
 }
 
-namespace {
-/// Runs backward's readings in order, as the program does.
-class BesideFinder {
-public:
-  BesideFinder(const LayersUnder &under, const RankSizes &sizes)
-      : ops(under.again), sizes(sizes) {
-    for (std::size_t i = 0; i < ops.size(); ++i)
-      for (const BlockValue &value : ops[i].results)
-        makers[value.key] = i;
-    if (under.choice.kind == PlanRecomputeKind::Full && !under.choice.prune)
-      for (const BlockOp &op : ops)
-        if (op.isCostly())
-          order(op.results.front().key);
-  }
+std::vector<std::string>
+heddle::detail::readOutside(const std::vector<BlockOp> &ops) {
+  const std::map<std::string, std::size_t> makers = makersOf(ops);
+  std::vector<std::string> keys;
+  for (const BlockOp &op : ops)
+    for (const std::string &key : op.reads)
+      if (!makers.count(key) &&
+          std::find(keys.begin(), keys.end(), key) == keys.end())
+        keys.push_back(key);
+  return keys;
+}
 
-  GathersBeside run() {
-    note({}, false);
-    note({"m"}, true);
-    note({"gate", "up"}, true);
-    note({"n2"}, true, 1);
-    note({"x2", "n2_mean", "n2_rstd"}, false);
-    note({"o"}, true);
-    note({"qr", "q", "kr", "k", "v", "lse"}, true);
-    note({"kn_rstd", "qn_rstd"}, false);
-    note({"n1"}, true, 0);
-    return std::move(found);
+namespace {
+/// Puts what is computed again in front of the first op of backward that reads
+/// it, what that reads in front of it. Where backward is two functions the
+/// second takes from the first what costs something, and what would need more
+/// bytes to be kept than it has itself.
+class Repeater {
+public:
+  Repeater(const std::vector<BlockOp> &again, bool isWhole)
+      : again(again), isWhole(isWhole), makers(makersOf(again)) {}
+
+  std::vector<std::vector<BlockOp>>
+  run(const std::vector<std::vector<BlockOp>> &halves) {
+    std::vector<std::vector<BlockOp>> made;
+    for (const std::vector<BlockOp> &half : halves) {
+      isSecond = &half != &halves.front();
+      made.push_back(run(half));
+    }
+    return made;
   }
 
 private:
+  std::vector<BlockOp> run(const std::vector<BlockOp> &half) {
+    repeated.clear();
+    kept.clear();
+    for (std::size_t i = 0; i < half.size(); ++i) {
+      for (const std::string &key : half[i].reads)
+        order(key);
+      if (i == 0 && isWhole && !isSecond)
+        for (const BlockOp &op : again)
+          if (op.isCostly())
+            order(op.results.front().key);
+      ops.push_back(half[i]);
+    }
+    if (!isSecond)
+      inFirst = repeated;
+    return std::exchange(ops, {});
+  }
+
   void order(const std::string &key) {
     const auto maker = makers.find(key);
-    if (maker == makers.end() || !ordered.insert(maker->second).second)
+    if (maker == makers.end() || repeated.count(maker->second))
       return;
-    for (const std::string &read : ops[maker->second].reads)
+    if (isBetterKept(key)) {
+      kept.insert(key);
+      return;
+    }
+    for (const std::string &read : again[maker->second].reads)
       order(read);
-    open.push_back(maker->second);
+    repeated.insert(maker->second);
+    ops.push_back(again[maker->second]);
+    ops.back().moment = "what is computed again";
   }
 
-  /// An op behind a product reads these, or one behind something else; it
-  /// gathers input \p gathers itself.
-  void note(const std::vector<std::string> &names, bool behindProduct,
-            int gathers = -1) {
-    for (const std::string &name : names)
-      order(savedKey(name, sizes));
-    for (std::size_t i = 0; i < open.size(); ++i)
-      if (ops[open[i]].moves &&
-          ops[open[i]].moves->kind == CollectiveKind::AllGather &&
-          isBeside(i, behindProduct))
-        found.again.push_back(open[i]);
-    if (gathers >= 0)
-      found.inputs[gathers] = isBeside(open.size(), behindProduct);
-    open.clear();
+  bool isBetterKept(const std::string &key) const {
+    const std::size_t maker = makers.at(key);
+    if (!isSecond || !inFirst.count(maker))
+      return false;
+    const std::int64_t bytes = bytesToKeep(maker);
+    return again[maker].isCostly() || (bytes > 0 && bytes >= bytesOf(key));
   }
 
-  /// Whether only kernels that make its input are between a gather, which is
-  /// position \p i, and a product.
-  bool isBeside(std::size_t i, bool behindProduct) const {
-    while (i > 0 && ops[open[i - 1]].fuses && ops[open[i - 1]].temporary == 0)
-      --i;
-    return i == 0 ? behindProduct : ops[open[i - 1]].products > 0;
+  /// Bytes that have to be kept if an op is repeated.
+  std::int64_t bytesToKeep(std::size_t op) const {
+    std::int64_t bytes = 0;
+    for (const std::string &read : again[op].reads) {
+      const auto maker = makers.find(read);
+      if (maker == makers.end() || repeated.count(maker->second) ||
+          kept.count(read))
+        continue;
+      bytes += again[maker->second].isCostly()
+                   ? bytesOf(read)
+                   : std::min(bytesOf(read), bytesToKeep(maker->second));
+    }
+    return bytes;
   }
 
-  const std::vector<BlockOp> &ops;
-  const RankSizes &sizes;
-  std::map<std::string, std::size_t> makers;
-  std::set<std::size_t> ordered;
-  std::vector<std::size_t> open;
-  GathersBeside found;
+  std::int64_t bytesOf(const std::string &key) const {
+    for (const BlockValue &value : again[makers.at(key)].results)
+      if (value.key == key)
+        return value.bytes;
+    return 0;
+  }
+
+  const std::vector<BlockOp> &again;
+  const bool isWhole;
+  const std::map<std::string, std::size_t> makers;
+  std::set<std::size_t> repeated, inFirst;
+  std::set<std::string> kept;
+  bool isSecond = false;
+  std::vector<BlockOp> ops; ///< of the half that is being made
 };
 } // namespace
 
-GathersBeside heddle::detail::gathersBeside(const LayersUnder &under,
-                                            const RankSizes &sizes) {
-  return BesideFinder(under, sizes).run();
+std::set<std::string> heddle::detail::gathersBeside(const LayersUnder &under) {
+  std::set<std::string> found;
+  for (const std::vector<BlockOp> &ops : under.backward)
+    for (std::size_t i = 0; i < ops.size(); ++i) {
+      if (!ops[i].moves || ops[i].moves->kind != CollectiveKind::AllGather)
+        continue;
+      // Only kernels that make its input may be in between.
+      std::size_t front = i;
+      while (front > 0 && ops[front - 1].fuses && ops[front - 1].temporary == 0)
+        --front;
+      if (front > 0 && ops[front - 1].products > 0)
+        found.insert(ops[i].results.front().key);
+    }
+  return found;
 }
 
 bool LayersUnder::saves(std::string_view name) const {
@@ -368,9 +428,12 @@ std::vector<BlockOp> heddle::detail::blockForward(const ModelConfig &model,
   return Forward(model, sizes).list();
 }
 
-LayersUnder heddle::detail::layersUnder(const PlanRecompute &choice,
-                                        const std::vector<BlockOp> &forward,
-                                        const std::vector<SavedValue> &saved,
-                                        const RankSizes &sizes) {
-  return Chooser(choice, forward, saved, sizes).run();
+LayersUnder heddle::detail::layersUnder(
+    const PlanRecompute &choice, const std::vector<BlockOp> &forward,
+    const std::vector<std::vector<BlockOp>> &backward,
+    const std::vector<SavedValue> &saved, const RankSizes &sizes) {
+  LayersUnder under = Chooser(choice, forward, saved, sizes).run();
+  const bool isWhole = choice.kind == PlanRecomputeKind::Full && !choice.prune;
+  under.backward = Repeater(under.again, isWhole).run(backward);
+  return under;
 }

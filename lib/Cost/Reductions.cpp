@@ -83,6 +83,10 @@ private:
   Reduction ofMicroBatch(const RankParameter &parameter) const;
   void ofMicroBatches();
   void ofSums();
+  using List = std::vector<const RankParameter *>;
+  /// The parameters of a block, by the half of backward that makes their
+  /// gradients.
+  std::pair<List, List> halves() const;
   /// The parameters of one segment, or of all but blocks.
   std::vector<const RankParameter *> of(std::optional<Segment> segment) const;
   /// Closes buckets of what stands together.
@@ -181,20 +185,36 @@ void Finder::add(std::vector<Reduction> unit, const Bucket &form) {
   }
 }
 
+/// Where W slots run apart, norms' gradients come with those of their inputs.
+std::pair<Finder::List, Finder::List> Finder::halves() const {
+  List first, weights;
+  for (const RankParameter *parameter : of(Segment::Block)) {
+    const char kind = parameter->family.argument.front();
+    const bool isOfNorm = kind == 'g' || kind == 'h';
+    (isOfNorm || !sizes.stages.splitsBackward ? first : weights)
+        .push_back(parameter);
+  }
+  return {first, weights};
+}
+
 /// Each call's results, when it has made them.
 void Finder::ofMicroBatches() {
   auto addCall = [&](std::vector<const RankParameter *> made, Segment segment,
-                     std::int64_t layers) {
+                     std::int64_t layers,
+                     BlockPass pass = BlockPass::Backward) {
     std::vector<Reduction> unit;
     for (const RankParameter *parameter : made)
       unit.push_back(ofMicroBatch(*parameter));
     Bucket form;
     form.segment = segment;
+    form.pass = pass;
     form.instances = layers;
     form.times = sizes.microBatchesOfCopy();
     add(unit, form);
   };
-  addCall(of(Segment::Block), Segment::Block, sizes.layers);
+  const auto [block, weights] = halves();
+  addCall(block, Segment::Block, sizes.layers);
+  addCall(weights, Segment::Block, sizes.layers, BlockPass::Weights);
   if (sizes.stages.hasHead) {
     std::vector<const RankParameter *> head = of(Segment::Head);
     if (sizes.isTied)
@@ -219,7 +239,12 @@ void Finder::ofSums() {
     add(unit, form);
   };
   const bool overlaps = storage.overlaps && sizes.stages.reducesInSlots;
-  addUnit(of(Segment::Block), sizes.layers, overlaps);
+  // Those that each micro-batch reduces are complete apart.
+  const auto [block, weights] = storage.reducesEveryMicroBatch && overlaps
+                                    ? halves()
+                                    : std::pair(of(Segment::Block), List());
+  addUnit(block, sizes.layers, overlaps);
+  addUnit(weights, sizes.layers, overlaps);
   if (overlaps) {
     addUnit(of(Segment::Head), 1, true);
     std::vector<const RankParameter *> embedding = of(Segment::Embedding);

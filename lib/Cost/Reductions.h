@@ -35,10 +35,11 @@ struct Reduction {
 
 /// Reductions that go together.
 struct Bucket {
-  std::vector<Reduction> members;   ///< in their order in memory
-  Segment segment = Segment::Block; ///< whose call makes the last part
-  std::int64_t instances = 1;       ///< layers, each with its own
-  std::int64_t times = 1;           ///< in a step, of each instance
+  std::vector<Reduction> members;       ///< in their order in memory
+  Segment segment = Segment::Block;     ///< whose call makes the last part
+  BlockPass pass = BlockPass::Backward; ///< of that
+  std::int64_t instances = 1;           ///< layers, each with its own
+  std::int64_t times = 1;               ///< in a step, of each instance
   bool ofSums = false;   ///< of sums over micro-batches, which lie side by side
   bool isHidden = false; ///< backward of something else runs meanwhile
 };

@@ -28,14 +28,11 @@ ScheduleTimes heddle::timesOfFlops(const ModelConfig &model, const Plan &plan,
       const auto layers = static_cast<double>(
           detail::numberOf(plan.stages.layers[rank][chunk]));
       const StageAt at = placement.at(static_cast<std::int64_t>(rank), chunk);
-      const std::size_t number =
-          rank * static_cast<std::size_t>(placement.chunks()) +
-          static_cast<std::size_t>(chunk);
       const double ends = at.stage + 1 == placement.stages() ? 1 : 0;
       times.chunks[rank][chunk] = {
           layers * layer.forward.total() / flopsPerSecond,
           (layers * layer.inputGrad.total() +
-           flopsAgainOf(places[rank], number) +
+           flopsAgainOf(places[rank], static_cast<std::size_t>(chunk)) +
            ends * (head.forward.total() + head.inputGrad.total())) /
               flopsPerSecond,
           (layers * layer.weightGrad.total() + ends * head.weightGrad.total()) /

@@ -61,18 +61,24 @@ void Finder::findSides() {
 
 void Finder::findSets() {
   const auto has = [](bool does) { return does ? SetUse::Span : SetUse::None; };
-  stages.sets = assignSets(table, place, SetSpan::ForwardToWeightGrad,
-                           [&](std::int64_t chunk) {
-                             return layersOf(chunk) > 0 ? SetUse::Span
-                                                        : SetUse::WhileItBegins;
-                           })
-                    .count;
+  const auto saves = [&](std::int64_t chunk) {
+    return layersOf(chunk) > 0 ? SetUse::Span : SetUse::WhileItBegins;
+  };
+  stages.sets =
+      assignSets(table, place, SetSpan::ForwardToWeightGrad, saves).count;
+  stages.inputSets =
+      assignSets(table, place, SetSpan::ForwardToInputGrad, saves).count;
+  stages.keptSets =
+      assignSets(table, place, SetSpan::InputGradToWeightGrad,
+                 [&](std::int64_t chunk) { return has(layersOf(chunk) > 0); })
+          .count;
   stages.headSets =
       assignSets(table, place, SetSpan::ForwardToInputGrad,
                  [&](std::int64_t chunk) { return has(isLast(chunk)); })
           .count;
-  for (const Slot slot : table.rows[place])
-    stages.splitsBackward |= slot.kind() == SlotKind::WeightGrad;
+  for (const std::vector<Slot> &row : table.rows)
+    for (const Slot slot : row)
+      stages.splitsBackward |= slot.kind() == SlotKind::WeightGrad;
 }
 
 RankStages Finder::find() {

@@ -1,6 +1,8 @@
 #include "Storage.h"
 
-#include "Frames.h"
+#include "BlockForward.h"
+
+#include "heddle/Cost/LiveMemory.h"
 
 #include <algorithm>
 #include <set>
@@ -66,26 +68,42 @@ std::int64_t Storage::gradients() const {
   return bytes;
 }
 
-/// Copies that stay beyond a call, while a segment runs.
-std::int64_t Storage::copies(Segment segment) const {
+/// Whether a copy that stays beyond a call is there while another one runs.
+bool Storage::isThere(const RankParameter &parameter, Segment segment,
+                      BlockPass pass) const {
   // Each micro-batch makes them anew, and needs them until it has read them for
-  // the last time; the step until the last micro-batch has.
-  const bool allStay =
-      peelsLastMicroBatch(sizes) || storage.gather == PlanGather::OncePerStep;
+  // the last time; the step until the last micro-batch has. In slots the copies
+  // that several read are those of all of them.
+  if (peelsLastMicroBatch(sizes) || storage.gather == PlanGather::OncePerStep ||
+      parameter.isReadByBackward())
+    return true;
+  const RankStages &stages = sizes.stages;
+  const bool ofForward = pass == BlockPass::Forward;
+  if (sizes.isTied && parameter.family.argument == "embed" &&
+      (segment == Segment::Head ||
+       (stages.areCut ? stages.hasEmbedding && stages.hasHead : ofForward)))
+    return true;
+  return parameter.family.segment == segment &&
+         (segment == Segment::Head || ofForward);
+}
+
+std::int64_t Storage::copies(Segment segment, BlockPass pass) const {
   std::int64_t bytes = 0;
   for (const RankParameter &parameter : sizes.parameters)
-    if (allStay || parameter.isReadByBackward() ||
-        (segment == Segment::Head && parameter.family.segment == segment))
-      bytes += stackBytes(sizes.rowElements(parameter) * sizes.formats.compute,
+    if (isThere(parameter, segment, pass))
+      bytes += entryBytes(sizes,
+                          sizes.rowElements(parameter) * sizes.formats.compute,
                           parameter.family.layers);
   return bytes;
 }
 
-std::int64_t Storage::gathered(Segment segment, bool ofBackward) const {
+std::int64_t Storage::gathered(Segment segment, BlockPass pass) const {
   if (!storage.parametersInRuns())
     return 0;
   if (storage.gather != PlanGather::EveryPass)
-    return copies(segment);
+    return copies(segment, pass);
+  if (segment == Segment::Embedding && pass != BlockPass::Forward)
+    return 0;
   std::int64_t bytes = 0;
   for (const RankParameter &parameter : sizes.parameters) {
     const ParameterFamily &family = parameter.family;
@@ -93,11 +111,11 @@ std::int64_t Storage::gathered(Segment segment, bool ofBackward) const {
         segment == Segment::Head && sizes.isTied && family.argument == "embed";
     if (family.segment != segment && !isTied)
       continue;
-    if (ofBackward && !parameter.isReadByBackward())
+    if (segment == Segment::Block && !parameter.isReadBy(pass))
       continue;
     const std::int64_t row =
         sizes.rowElements(parameter) * sizes.formats.compute;
-    const std::int64_t ahead = storage.prefetch[ofBackward];
+    const std::int64_t ahead = storage.ahead(pass);
     if (segment != Segment::Block || ahead == 0)
       bytes += row;
     else // a place of short chunks has no more than they need
@@ -110,11 +128,11 @@ std::int64_t Storage::gathered(Segment segment, bool ofBackward) const {
   return bytes;
 }
 
-std::int64_t Storage::made(Segment segment) const {
+std::int64_t Storage::made(Segment segment, BlockPass pass) const {
   std::int64_t bytes = 0;
   for (const Bucket &bucket : ofMicroBatches)
     for (const Reduction &member : bucket.members) {
-      if (bucket.segment != segment)
+      if (bucket.segment != segment || bucket.pass != pass)
         continue;
       // A row, unless the row is what it is cast to.
       const bool isRow = storage.sumsInRuns() && !sizes.formats.castsToReduce();
@@ -155,6 +173,28 @@ std::int64_t Storage::onTheirWay() const {
       most = std::max(most, bytes);
     }
   return most;
+}
+
+std::int64_t Storage::ofBothEnds() const {
+  const RankParameter *table = sizes.find(Segment::Embedding, "embed");
+  if (!sizes.stages.areCut || !sizes.isTied || !table ||
+      sizes.stages.copies > 1 ||
+      sizes.stages.hasEmbedding == sizes.stages.hasHead)
+    return 0;
+  const std::int64_t elements =
+      storage.shards.empty() ? table->elements() : sizes.runElements(*table);
+  std::int64_t places = 1;
+  for (const Bucket &bucket : ofSums)
+    if (isSummedOverEnds(sizes, bucket) &&
+        bucket.members.front().steps.back().kind == CollectiveKind::AllReduce)
+      places = 2;
+  std::int64_t bytes = places * elements * sizes.formats.reduce;
+  if (sizes.formats.castsToReduce()) // this one's, on its way
+    bytes +=
+        sizes.formats.reduce * (storage.shards.empty() || storage.sumsInRuns()
+                                    ? elements
+                                    : sizes.rowElements(*table));
+  return bytes;
 }
 
 bool Storage::isInSlotsOfSeveral() const {

@@ -21,18 +21,25 @@ public:
   std::int64_t optimizer() const;
   std::int64_t gradients() const;
 
-  /// Whole copies of parameters that a segment reads, and that are kept longer.
-  std::int64_t gathered(Segment segment, bool ofBackward) const;
-  /// Gradients that a call has made, until they are reduced.
-  std::int64_t made(Segment segment) const;
+  /// Whole copies of parameters that a pass over a segment reads, and that are
+  /// kept longer.
+  std::int64_t gathered(Segment segment, BlockPass pass) const;
+  /// Gradients that a pass over a segment has made, until they are reduced.
+  std::int64_t made(Segment segment, BlockPass pass) const;
   /// Gradients of the largest bucket in the format that they are reduced in,
   /// where that is not the one that they are kept in; as far as a segment runs
   /// meanwhile.
   std::int64_t onTheirWay(Segment segment) const;
+  /// The same, whatever runs.
+  std::int64_t onTheirWay() const;
+  /// The gradient of a table that both ends share: the other end's, and this
+  /// one's where it is not reduced in its place.
+  std::int64_t ofBothEnds() const;
 
 private:
-  std::int64_t copies(Segment segment) const;
-  std::int64_t onTheirWay() const;
+  bool isThere(const RankParameter &parameter, Segment segment,
+               BlockPass pass) const;
+  std::int64_t copies(Segment segment, BlockPass pass) const;
   /// Whether slots reduce gradients of several segments.
   bool isInSlotsOfSeveral() const;
 

@@ -107,7 +107,8 @@ private:
     gather(cause, blocks);
     if (sizes.storage.overlaps && !sizes.sequence.empty())
       for (const LayersUnder &each : sizes.recompute)
-        if (detail::gathersBeside(each, sizes).inputs[input])
+        if (detail::gathersBeside(each).count(input == 0 ? "n1 again"
+                                                         : "n2 again"))
           list.back().hiddenCalls += each.layers * sizes.microBatchesOfCopy();
   }
 
@@ -183,17 +184,15 @@ void List::backward() {
 /// What backward computes again, and moves.
 void List::again() {
   for (const LayersUnder &each : sizes.recompute) {
-    const std::vector<std::size_t> beside =
-        detail::gathersBeside(each, sizes).again;
-    for (std::size_t i = 0; i < each.again.size(); ++i) {
-      const auto &moves = each.again[i].moves;
+    const std::set<std::string> beside = detail::gathersBeside(each);
+    for (const BlockOp &op : each.again) {
+      const auto &moves = op.moves;
       if (!moves)
         continue;
       add(moves->cause + ", computed again", moves->axes,
           each.layers * sizes.microBatchesOfCopy(), moves->elements,
           sizes.formats.compute, moves->kind);
-      if (sizes.storage.overlaps &&
-          std::find(beside.begin(), beside.end(), i) != beside.end())
+      if (sizes.storage.overlaps && beside.count(op.results.front().key))
         list.back().hiddenCalls = list.back().calls;
     }
   }
@@ -260,8 +259,9 @@ void List::parameters() {
     const std::string &name = family.argument;
     const bool isBlock = family.segment == Segment::Block;
     std::int64_t reads = sizes.microBatchesOfCopy();
-    if (parameter.isReadByBackward())
-      reads *= 2;
+    if (isBlock)
+      for (BlockPass pass : {BlockPass::Backward, BlockPass::Weights})
+        reads += parameter.isReadBy(pass) ? sizes.microBatchesOfCopy() : 0;
     // A tied table is read by the head too, which may be at another place.
     if (name == "embed" && sizes.isTied && sizes.stages.hasEmbedding &&
         sizes.stages.hasHead)
@@ -279,9 +279,10 @@ void List::parameters() {
         sizes.formats.compute, CollectiveKind::AllGather);
     if (!isRead || !isBlock)
       continue;
-    for (bool ofBackward : {false, true}) // but for a chunk's first layers
-      if (const std::int64_t depth = storage.prefetch[ofBackward];
-          depth > 0 && (!ofBackward || parameter.isReadByBackward()))
+    for (BlockPass pass : // but for a chunk's first layers
+         {BlockPass::Forward, BlockPass::Backward, BlockPass::Weights})
+      if (const std::int64_t depth = storage.ahead(pass);
+          depth > 0 && parameter.isReadBy(pass))
         for (const std::int64_t layers : sizes.stages.chunkLayers)
           list.back().hiddenCalls += sizes.microBatchesOfCopy() *
                                      std::max<std::int64_t>(layers - depth, 0);

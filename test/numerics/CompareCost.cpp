@@ -41,20 +41,6 @@ void heddle::expectEqual(const LiveMemory &formula,
   EXPECT_EQ(formula.inputs, counted["inputs"]);
   EXPECT_EQ(formula.outputs, counted["outputs"]);
   EXPECT_EQ(formula.saved * formula.microBatchLoops, counted["saved"]);
-  if (!formula.isPeakKnown)
-    return;
-  // Forward holds more only where little models gather more than they compute
-  // with: biases, each a run of 16 elements on each rank; what stands behind
-  // the last micro-batch, where they cast more to be reduced.
-  // Layers that differ have functions of their own.
-  const bool isBackward = report.peakFunction.starts_with("block_bwd");
-  if (report.peakFunction != "head" && !isBackward) {
-    EXPECT_TRUE(formula.peak().gatheredBytes > 0 || formula.masters > 0);
-    EXPECT_LE(formula.peakBytes(), report.livePeakBytes);
-    return;
-  }
-  EXPECT_EQ(formula.peak().function,
-            isBackward ? "block_bwd" : report.peakFunction);
   EXPECT_EQ(formula.peakBytes(), report.livePeakBytes)
       << formula.peak().function << ": " << formula.peak().moment
       << ", the program: " << report.peakFunction << ": " << report.peakOp;

@@ -17,7 +17,8 @@ namespace heddle {
 
 /// The moment of a step at which most bytes are live, within one function.
 struct FramePeak {
-  std::string function;          ///< "head", "block_bwd"
+  /// "head", "block_bwd"; "step" at a place that only passes on.
+  std::string function;
   std::string moment;            ///< "gradient of logits"
   std::int64_t frameBytes = 0;   ///< temporaries of the function
   std::int64_t carriedBytes = 0; ///< what the step keeps around the call
@@ -26,9 +27,10 @@ struct FramePeak {
   /// Gradients that a call made and that are reduced before they are added, and
   /// those of the largest bucket where they are cast to be reduced.
   std::int64_t bucketBytes = 0;
+  std::int64_t savedBytes = 0; ///< of what is saved, what is live then
 
   std::int64_t bytes() const {
-    return frameBytes + carriedBytes + gatheredBytes + bucketBytes;
+    return frameBytes + carriedBytes + gatheredBytes + bucketBytes + savedBytes;
   }
 };
 
@@ -43,22 +45,18 @@ struct LiveMemory {
   // Within a micro-batch.
   std::vector<SavedValue> savedValues;
   std::int64_t saved = 0;
+  std::int64_t passed =
+      0; ///< of that: a place without layers only passes it on
   /// Buffers of what stages pass to each other; a part of carriedBytes.
   std::int64_t passing = 0;
   /// Each has stacks of what it saves; those of one are live at a time. 2 where
   /// the last micro-batch, in which gradients are reduced, is one of its own.
   std::int64_t microBatchLoops = 1;
   std::vector<FramePeak> frames; ///< the candidates, one per function
-  /// Not with stages where W slots run apart from B, which share saved values
-  /// between them, where whole copies of parameters outlive a pass, where all
-  /// of forward is repeated on cut sequences or with biases behind the MLP, and
-  /// where a place has neither
-  /// layers nor the head.
-  bool isPeakKnown = true;
 
   /// The candidate with most bytes.
   const FramePeak &peak() const;
-  /// Bytes live at the peak; 0 where it is not known.
+  /// Bytes live at the peak.
   std::int64_t peakBytes() const;
 };
 
@@ -74,11 +72,8 @@ std::vector<SavedValue> savedPerLayer(const ModelConfig &model,
 std::vector<SavedValue> masksDrawnAgain(const ModelConfig &model,
                                         const RankSizes &sizes);
 
-/// Live bytes of one optimizer step on one rank, nothing recomputed. The
-/// peak is in the head or in a block's backward: then all layers' saved values
-/// are there, and both have larger temporaries than the functions of forward
-/// (but in models so small that what forward gathers, or the largest bucket of
-/// gradients behind the last micro-batch, is larger than both).
+/// Live bytes of one optimizer step on one rank: at the peak of one of the
+/// functions that it calls.
 LiveMemory liveMemory(const ModelConfig &model, const TrainSettings &train,
                       const RankSizes &sizes);
 

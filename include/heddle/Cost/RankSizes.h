@@ -21,19 +21,26 @@
 
 namespace heddle {
 
+/// Passes over a block that have a function each: weight gradients have one
+/// where their slots run apart.
+enum class BlockPass { Forward, Backward, Weights };
+
 /// A parameter family as one rank computes with it.
 struct RankParameter {
   ParameterFamily family;
   std::vector<std::int64_t> shape; ///< one instance's part, padding included
   AxisList axes;                   ///< that split it, in mesh order
 
-  /// Whether backward of any layer computes something again that reads it.
-  bool isReadAgain = false;
+  /// Whether backward, or weight gradients, of any layer compute something
+  /// again that reads it.
+  bool isReadAgain[2] = {false, false};
 
   std::int64_t elements() const; ///< of one instance's part
   /// Whether a function of backward reads it: not where it was added only, but
   /// that is computed again. The head's forward and backward are one function.
   bool isReadByBackward() const;
+  /// The same of one pass over its block.
+  bool isReadBy(BlockPass pass) const;
 };
 
 /// How a rank stores states and reduces gradients.
@@ -43,9 +50,12 @@ struct RankStorage {
   bool reducesEveryMicroBatch = false;
   PlanGather gather = PlanGather::EveryPass;
   bool overlaps = false; ///< buckets, with backward of earlier layers
-  /// Layers that forward and backward gather ahead, where a chunk has as many
-  /// and one more.
-  std::int64_t prefetch[2] = {0, 0};
+  /// Layers that each pass gathers ahead, where a chunk has as many and one
+  /// more.
+  std::int64_t prefetch[3] = {0, 0, 0};
+  std::int64_t ahead(BlockPass pass) const {
+    return prefetch[static_cast<int>(pass)];
+  }
   PlanBuckets buckets;
 
   bool sumsInRuns() const {
@@ -74,8 +84,11 @@ struct RankStages {
   std::vector<std::int64_t> chunkLayers; ///< of each chunk of the place
   std::int64_t mostOfChunk = 0;          ///< layers, of any chunk of any place
   std::int64_t mostOfPlace = 0;          ///< the same of a place
-  /// Whether W slots run apart from B.
+  /// Whether W slots run apart from B, at any place.
   bool splitsBackward = false;
+  /// Sets of what only input gradients read, and of what they leave for weight
+  /// gradients.
+  std::int64_t inputSets = 1, keptSets = 1;
   /// Most micro-batches in flight at once, over all chunks: saved sets. A chunk
   /// without layers has one while it runs forward.
   std::int64_t sets = 1;
@@ -168,8 +181,8 @@ struct RankSizes {
   /// a multiple of 16.
   std::int64_t rowElements(const RankParameter &parameter) const;
   std::int64_t runElements(const RankParameter &parameter) const;
-  /// Bytes of all that forward or backward of one block reads, put together.
-  std::int64_t unitBytes(bool ofBackward) const;
+  /// Bytes of all that a pass over one block reads, put together.
+  std::int64_t unitBytes(BlockPass pass) const;
   /// The parameter of a segment with this short name, or null.
   const RankParameter *find(Segment segment, std::string_view argument) const;
 };

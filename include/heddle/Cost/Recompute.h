@@ -63,6 +63,12 @@ struct BlockOp {
   std::int64_t temporary = 0;
   /// Whether one kernel may hold it together with others that read its results.
   bool fuses = false;
+  /// Whether it is launched behind the op in front, as a part of that.
+  bool goesWithPrevious = false;
+  /// A sum that it adds itself to; it makes no value then.
+  std::string addsTo;
+  /// What reports call it; "": as its first result.
+  std::string moment;
 
   /// Whether repeating it takes operations or traffic.
   bool isCostly() const { return moves || products + attention > 0; }
@@ -76,6 +82,10 @@ struct LayersUnder {
   /// Ops that backward repeats, in forward's order. Where W slots run apart
   /// from B, those that cost something are repeated once as well.
   std::vector<BlockOp> again;
+  /// Backward with these ops in it, each in front of the first op that reads
+  /// it: one function, or where W slots run apart from B that of input
+  /// gradients and that of weight gradients.
+  std::vector<std::vector<BlockOp>> backward;
 
   bool saves(std::string_view name) const;
 };

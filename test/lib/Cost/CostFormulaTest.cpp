@@ -152,9 +152,9 @@ TEST(LiveMemory, CutSequencesSaveParts) {
     const std::int64_t normed = isGathered ? 128 : 64;
     EXPECT_EQ(memory.saved,
               3 * 64 + 2 * normed + 2 * 8 + 2 * 64 + 2 * 32 + 32 + 3 * 96);
-    EXPECT_EQ(memory.frames[0].moment, "gradient of logits");
-    EXPECT_EQ(memory.frames[0].frameBytes, 64 + 8 + 128 + 2 * 128 + 2 * 16);
-    EXPECT_EQ(memory.frames[0].carriedBytes, 8 + 2 * 64);
+    EXPECT_EQ(memory.peak().moment, "gradient of logits");
+    EXPECT_EQ(memory.peak().frameBytes, 64 + 8 + 128 + 2 * 128 + 2 * 16);
+    EXPECT_EQ(memory.peak().carriedBytes, 8 + 2 * 64);
   }
 }
 
@@ -250,10 +250,10 @@ TEST(LiveMemory, AddsUpAStep) {
   EXPECT_EQ(memory.inputs, 4 * 3 * 4 * 4 + 4);
   EXPECT_EQ(memory.outputs, 4 + 8 + 4);
   EXPECT_EQ(memory.saved, 5 * 128 + 2 * 16 + 2 * 64 + 2 * 32 + 32 + 3 * 96);
-  ASSERT_EQ(memory.frames.size(), 2u);
-  EXPECT_EQ(memory.frames[0].moment, "gradient of logits");
-  EXPECT_EQ(memory.frames[0].frameBytes, 560);
-  EXPECT_EQ(memory.frames[0].carriedBytes, 264);
+  ASSERT_EQ(memory.frames.size(), 3u); // forward, backward, head
+  EXPECT_EQ(memory.peak().moment, "gradient of logits");
+  EXPECT_EQ(memory.peak().frameBytes, 560);
+  EXPECT_EQ(memory.peak().carriedBytes, 264);
   EXPECT_EQ(memory.frames[1].moment,
             "values' part of attention input's gradient");
   EXPECT_EQ(memory.frames[1].frameBytes, 384);
