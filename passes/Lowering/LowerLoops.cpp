@@ -58,14 +58,10 @@ void StepLowering::planLoop(LoopOp loop) {
   };
   if (stages) // one entry more where the loop's input is in front of the others
     for (auto [family, value, stack] :
-         llvm::zip(plan.stacks, yield.getCollected(), loop.getStacks())) {
-      bool hasInput =
-          llvm::is_contained(yield.getCarried(), value) && isSaved(value);
-      SmallVector<int64_t> entries;
-      for (int64_t place = 0; place < stages->places(); ++place)
-        entries.push_back(stages->mostOfChunk(place) + hasInput);
-      inPool(family, poolOf(stack), entries);
-    }
+         llvm::zip(plan.stacks, yield.getCollected(), loop.getStacks()))
+      setOfChunk(family, stack,
+                 llvm::is_contained(yield.getCarried(), value) &&
+                     isSaved(value));
   for (auto [family, value, stack] :
        llvm::zip(plan.stacks, yield.getCollected(), loop.getStacks()))
     saveSomeLayers(family, value, stack);

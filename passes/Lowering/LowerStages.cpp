@@ -458,6 +458,14 @@ StringRef StepLowering::poolOf(Value stack) {
   return "sets";
 }
 
+void StepLowering::setOfChunk(lowering::Family &family, Value stack,
+                              int64_t more) {
+  SmallVector<int64_t> entries;
+  for (int64_t place = 0; place < stages->places(); ++place)
+    entries.push_back(stages->mostOfChunk(place) + more);
+  inPool(family, poolOf(stack), entries);
+}
+
 void StepLowering::keepSaved(stage::YieldOp yield,
                              SmallVectorImpl<lowering::Family> &kept) {
   kept.clear();

@@ -270,14 +270,16 @@ private:
   void endSlot(const Slots::Landing &landing, llvm::StringRef direction);
   /// Where a tensor is saved that one end of the chain has.
   Family savedFamily(mlir::Value value, stage::Part part);
-  /// Gives a family one set of entries, of that many bytes, per number of a
-  /// pool.
+  /// Gives a family one set of entries, of so many at each place, per number of
+  /// a pool.
   void inPool(Family &family, llvm::StringRef pool,
               llvm::ArrayRef<int64_t> entries);
   mlir::Value setOf(llvm::StringRef pool);
   /// How long the entries of a stack are needed: until the weight gradients,
   /// until the input gradient, or from there.
   llvm::StringRef poolOf(mlir::Value stack);
+  /// A set has room for the layers of any chunk of the place, and so many more.
+  void setOfChunk(Family &family, mlir::Value stack, int64_t more);
   void keepSaved(stage::YieldOp yield, llvm::SmallVectorImpl<Family> &kept);
   void bindSaved(mlir::Block::BlockArgListType arguments,
                  llvm::ArrayRef<Family> saved);

@@ -226,6 +226,20 @@ TEST(CostOfStages, EqualsProgramsThatComputeAgain) {
   }
 }
 
+// Whole copies that all passes of a micro-batch, or of a step, read.
+TEST(CostOfStages, EqualsProgramsThatKeepCopies) {
+  for (const char *gather : {"every_micro_batch", "once_per_step"})
+    for (bool isTied : {false, true}) {
+      const std::string zero = fmt::format(
+          R"(, "zero": {{"stage": 3, "shard_group": 2, "gather": "{}"}})",
+          gather);
+      checkPlaces(modelOf(3, isTied), {2, 2, 1, 1, 3},
+                  stagesOf(kUneven, "one_f_one_b") + zero);
+      checkPlaces(gpt2(6), {2, 4, 1, 1, 4},
+                  stagesOf(kInterleaved, "interleaved_1f1b") + zero);
+    }
+}
+
 constexpr const char *kBack = R"([["0", "4"], ["1..2", "3"]])";
 constexpr const char *kAtFirst = R"(, "head": [0, 1])";
 
