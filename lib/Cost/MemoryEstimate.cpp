@@ -249,6 +249,13 @@ void PlaceEstimate::addPeak() {
   memory.buckets = beside.buckets;
 }
 
+void PlaceEstimate::addRest() {
+  memory.inputs = shape.inputsPerMicroBatch * point.microBatches;
+  addSaved();
+  addPassing();
+  memory.libraries = tables.libraries();
+}
+
 PlaceMemory PlaceEstimate::estimate() {
   addStates();
   addRest();
