@@ -331,8 +331,13 @@ public:
         (isAdamW ? 2 : 0) + (point.hasMaster() ? 1 : 0);
     return numbers * alignBytes(run * kFloat);
   }
-  std::int64_t onItsWay() const {
-    return elements * (point.reduceFormat == "fp32" ? 4 : 2);
+  std::int64_t onItsWay() const { return elements * reduceBytes(); }
+  /// This end's sum and the other's, cast to what they are reduced in.
+  std::int64_t ofBothEnds() const {
+    const std::int64_t each = (isSharded ? run : elements) * reduceBytes();
+    return formatBits(point.reduceFormat) == formatBits(point.gradients)
+               ? 2 * each
+               : 2 * each + (isSharded ? row * reduceBytes() : each);
   }
   /// Copies that products read, along each side.
   std::int64_t quantized() const {
@@ -344,6 +349,9 @@ public:
 private:
   std::int64_t gradientBytes() const {
     return point.gradients == "fp32" ? 4 : 2;
+  }
+  std::int64_t reduceBytes() const {
+    return point.reduceFormat == "fp32" ? 4 : 2;
   }
   const PlanPoint &point;
   const std::int64_t elements;
@@ -385,8 +393,10 @@ SegmentStates EstimateTables::makeSegments(const PlanPoint &point) {
     };
     if (family.segment == Segment::Embedding)
       made.embedding.add(bytes, 1);
-    if (family.segment == Segment::Embedding && !family.alias.empty())
+    if (family.segment == Segment::Embedding && !family.alias.empty()) {
       made.tiedTable.add(bytes, 1);
+      made.ofBothEnds = each.ofBothEnds();
+    }
     if (family.segment == Segment::Head)
       made.head.add(bytes, 1);
     if (family.segment == Segment::Block && isIn(false))

@@ -57,6 +57,8 @@ struct StateBytes {
 struct SegmentStates {
   StateBytes plain, sparse, embedding, head;
   StateBytes tiedTable;    ///< that the head reads too
+  /// While its gradients of the two ends of a chain are added.
+  std::int64_t ofBothEnds = 0;
   std::int64_t bucket = 0; ///< as large as gradients are put together
 };
 

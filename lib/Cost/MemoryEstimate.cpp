@@ -63,6 +63,7 @@ public:
   Beside besideBlock() const;
   /// Forward of the embedding gathers tables, backward makes their gradients.
   Beside besideEmbedding() const;
+  Beside besideEnds() const;
 
 private:
   void addStates();
@@ -230,7 +231,16 @@ Beside PlaceEstimate::besideEmbedding() const {
   return copies > made ? Beside{copies, 0} : Beside{0, made};
 }
 
-/// The head, a block's backward or the embedding: the one that needs most.
+/// Behind all slots.
+Beside PlaceEstimate::besideEnds() const {
+  if (!areCut() || held.hasEmbedding == held.hasHead ||
+      point.schedule == PlanScheduleKind::DualPipe)
+    return {};
+  return {0, segments.ofBothEnds};
+}
+
+/// The head, a block's backward, the embedding or the sum of a table's two
+/// gradients: the one that needs most.
 void PlaceEstimate::addPeak() {
   memory.temporaries = blockFrame();
   Beside beside = besideBlock();
@@ -239,6 +249,10 @@ void PlaceEstimate::addPeak() {
   if (shape.edge + embedding.bytes() > most()) {
     memory.temporaries = shape.edge;
     beside = embedding;
+  }
+  if (besideEnds().bytes() > most()) {
+    memory.temporaries = 0;
+    beside = besideEnds();
   }
   if (headFrame() + head.bytes() > most()) {
     memory.logits = headFrame();
@@ -380,7 +394,8 @@ struct FitTable::Place {
   std::int64_t headFrame = 0;
   std::array<std::int64_t, 3> blockFrame = {};
   // Of the storage that was taken.
-  std::int64_t states = 0, besideHead = 0, besideBlock = 0, ofEmbedding = 0;
+  std::int64_t states = 0, besideHead = 0, besideBlock = 0, ofEmbedding = 0,
+               ofEnds = 0;
 };
 
 FitTable::~FitTable() = default;
@@ -430,13 +445,14 @@ void FitTable::take(const PlanPoint &storage) {
     place.besideHead = estimate.besideHead().bytes();
     place.besideBlock = estimate.besideBlock().bytes();
     place.ofEmbedding = shape.edge + estimate.besideEmbedding().bytes();
+    place.ofEnds = estimate.besideEnds().bytes();
   }
 }
 
 void FitTable::takeOnlyStates(const PlanPoint &storage) {
   take(storage);
   for (Place &place : places)
-    place.besideHead = place.besideBlock = place.ofEmbedding = 0;
+    place.besideHead = place.besideBlock = place.ofEmbedding = place.ofEnds = 0;
 }
 
 /// Of the storage that was taken, with so many layers computed again.
@@ -453,6 +469,7 @@ std::int64_t FitTable::bytesOf(std::size_t index, PointRecompute kind,
   }
   return place.states + rest +
          std::max({place.headFrame + place.besideHead, place.ofEmbedding,
+                   place.ofEnds,
                    place.blockFrame[count ? at : 0] + place.besideBlock});
 }
 

@@ -18,7 +18,9 @@ int64_t alignmentOf(const void *pointer) {
 }
 
 cudaDataType typeOf(heddle_rt_dtype dtype) {
-  return dtype == HEDDLE_RT_F32 ? CUDA_R_32F : CUDA_R_16BF;
+  return dtype == HEDDLE_RT_F32   ? CUDA_R_32F
+         : dtype == HEDDLE_RT_F16 ? CUDA_R_16F
+                                  : CUDA_R_16BF;
 }
 
 /// A row-major matrix is a column-major one with rows and columns exchanged.

@@ -43,9 +43,6 @@ rt.program @stages mesh [#rt.axis<"pp", 2>] arenas [#rt.arena<"compute", 4096>] 
         case 1 "first" {
           rt.zero "first" %x on "compute" : !rt.buf<16xf32>
         }
-        case 0 "other" {
-          rt.zero "other" %x on "compute" : !rt.buf<16xf32>
-        }
         }
         rt.for %layer = 0 to %layers {
           %w = rt.buffer "w" because "weight" arena "compute" at 0 + %layer * 64 {memory_class = "parameters"} : !rt.buf<16xf32>

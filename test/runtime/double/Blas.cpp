@@ -3,6 +3,8 @@
 
 #include "Device.h"
 
+#include "heddle/Runtime/Formats.h"
+
 #include <cublasLt.h>
 #include <dnnl.hpp>
 
@@ -93,7 +95,7 @@ cublasStatus_t shapeOf(const Description &op, const Layout &a, const Layout &b,
   // [CUBLAS, cublasLtMatmul: supported types of CUBLAS_COMPUTE_32F]
   const bool floats =
       a.type == CUDA_R_32F && b.type == CUDA_R_32F && d.type == CUDA_R_32F;
-  const bool narrow = a.type == CUDA_R_16BF && b.type == CUDA_R_16BF;
+  const bool narrow = a.type != CUDA_R_32F && b.type == a.type;
   if (!floats && !narrow)
     return refuse(CUBLAS_STATUS_NOT_SUPPORTED, "no product of these types");
   shape = {m, n, k};
@@ -109,6 +111,8 @@ float read(const std::byte *data, cudaDataType type, int64_t at) {
   }
   uint16_t bits;
   std::memcpy(&bits, data + at * 2, 2);
+  if (type == CUDA_R_16F)
+    return widen(heddle::f16{bits});
   const uint32_t wide = uint32_t(bits) << 16;
   float value;
   std::memcpy(&value, &wide, 4);
@@ -117,6 +121,12 @@ float read(const std::byte *data, cudaDataType type, int64_t at) {
 void write(std::byte *data, cudaDataType type, int64_t at, float value) {
   if (type == CUDA_R_32F) {
     std::memcpy(data + at * 4, &value, 4);
+    return;
+  }
+  if (type == CUDA_R_16F) {
+    heddle::f16 half;
+    narrow(value, half);
+    std::memcpy(data + at * 2, &half.bits, 2);
     return;
   }
   uint32_t bits;
