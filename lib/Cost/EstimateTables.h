@@ -56,7 +56,7 @@ struct StateBytes {
 /// Of one layer of each kind, and of the ends.
 struct SegmentStates {
   StateBytes plain, sparse, embedding, head;
-  StateBytes tiedTable;    ///< that the head reads too
+  StateBytes tiedTable; ///< that the head reads too
   /// While its gradients of the two ends of a chain are added.
   std::int64_t ofBothEnds = 0;
   std::int64_t bucket = 0; ///< as large as gradients are put together

@@ -63,7 +63,7 @@ public:
   Beside besideBlock() const;
   /// Forward of the embedding gathers tables, backward makes their gradients.
   Beside besideEmbedding() const;
-  Beside besideEnds() const;
+  std::int64_t besideEnds() const;
 
 private:
   void addStates();
@@ -231,12 +231,12 @@ Beside PlaceEstimate::besideEmbedding() const {
   return copies > made ? Beside{copies, 0} : Beside{0, made};
 }
 
-/// Behind all slots.
-Beside PlaceEstimate::besideEnds() const {
+/// Behind all slots nothing is saved or passed on any more.
+std::int64_t PlaceEstimate::besideEnds() const {
   if (!areCut() || held.hasEmbedding == held.hasHead ||
       point.schedule == PlanScheduleKind::DualPipe)
-    return {};
-  return {0, segments.ofBothEnds};
+    return 0;
+  return segments.ofBothEnds;
 }
 
 /// The head, a block's backward, the embedding or the sum of a table's two
@@ -250,14 +250,15 @@ void PlaceEstimate::addPeak() {
     memory.temporaries = shape.edge;
     beside = embedding;
   }
-  if (besideEnds().bytes() > most()) {
-    memory.temporaries = 0;
-    beside = besideEnds();
-  }
   if (headFrame() + head.bytes() > most()) {
     memory.logits = headFrame();
     memory.temporaries = 0;
     beside = head;
+  }
+  const std::int64_t saved = memory.saved + memory.passing;
+  if (besideEnds() > saved + memory.logits + most()) {
+    memory.saved = memory.passing = memory.logits = memory.temporaries = 0;
+    beside = {0, besideEnds()};
   }
   memory.gathered = beside.gathered;
   memory.buckets = beside.buckets;
@@ -445,7 +446,9 @@ void FitTable::take(const PlanPoint &storage) {
     place.besideHead = estimate.besideHead().bytes();
     place.besideBlock = estimate.besideBlock().bytes();
     place.ofEmbedding = shape.edge + estimate.besideEmbedding().bytes();
-    place.ofEnds = estimate.besideEnds().bytes();
+    place.ofEnds = estimate.besideEnds() +
+                   shape.inputsPerMicroBatch * point.microBatches +
+                   tables.libraries();
   }
 }
 
@@ -467,10 +470,10 @@ std::int64_t FitTable::bytesOf(std::size_t index, PointRecompute kind,
                          count);
     rest = estimateOf(place).rest();
   }
-  return place.states + rest +
-         std::max({place.headFrame + place.besideHead, place.ofEmbedding,
-                   place.ofEnds,
-                   place.blockFrame[count ? at : 0] + place.besideBlock});
+  const std::int64_t most =
+      std::max({place.headFrame + place.besideHead, place.ofEmbedding,
+                place.blockFrame[count ? at : 0] + place.besideBlock});
+  return place.states + std::max(rest + most, place.ofEnds);
 }
 
 bool FitTable::fewest(PointRecompute kind, std::int64_t capacity,

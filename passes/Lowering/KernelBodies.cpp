@@ -484,12 +484,10 @@ std::optional<KernelForm> lowering::getKernelForm(Operation *op) {
                       {PerRow});
       })
       .Case<LossGradOp>([&](auto grad) {
-        KernelForm form =
-            formOf(grad.getLogits(), lastOf(grad.getLogits()),
-                   {Full, PerRow, PerRow, PerRow, Scalar}, {Full});
-        if (grad.getScale())
-          form.operands.push_back(Scalar);
-        return form;
+        SmallVector<Role> roles = {Full, PerRow, PerRow, PerRow, Scalar};
+        roles.append(grad.getScale() ? 1 : 0, Scalar);
+        return formOf(grad.getLogits(), lastOf(grad.getLogits()), roles,
+                      {Full});
       })
       .Case<MeanCountedOp, CountLabelsOp, SumSquaresOp>(
           [&](auto) -> std::optional<KernelForm> {

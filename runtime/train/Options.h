@@ -24,7 +24,7 @@ struct Options {
   int64_t replicaCheck = 0;
   int64_t injectInf = 0; ///< the step of --inject-inf; 0: none
   int64_t rank = 0;      ///< of --dry and --inject-inf
-  int64_t seed = 1; ///< of --check
+  int64_t seed = 1;      ///< of --check
   int64_t computeThreads = 0;
   bool threads = false, check = false, dry = false, testInit = false;
   bool help = false;

@@ -49,8 +49,8 @@ heddle_rt_status uploadStored(Rank &rank, const runtime::State &state,
                               int64_t i, const Extents &extents,
                               const std::vector<float> &stored);
 
-/// Runs `step` with infinities all over the first parameter that the rank stores
-/// any of, which is afterwards as it was before.
+/// Runs `step` with infinities all over the first parameter that the rank
+/// stores any of, which is afterwards as it was before.
 heddle_rt_status withInfinity(Rank &rank,
                               const std::function<heddle_rt_status()> &step);
 

@@ -16,7 +16,6 @@
 
 #include <algorithm>
 #include <array>
-#include <numeric>
 #include <set>
 #include <type_traits>
 
@@ -64,6 +63,13 @@ void describeState(V &v, S &x) {
   v.may("decay", x.decay);
 }
 template <class V, class T>
+void describeScaling(V &v, T &x) {
+  v.need("initial", x.initial);
+  v.need("growth_interval", x.growthInterval);
+  v.need("hysteresis", x.hysteresis);
+  v.need("minimum", x.minimum);
+}
+template <class V, class T>
 void describe(V &v, T &x) {
   using S = std::remove_const_t<T>;
   if constexpr (std::is_same_v<S, Arena>) {
@@ -99,10 +105,7 @@ void describe(V &v, T &x) {
     v.may("steps", x.steps);
     v.may("final_lr", x.finalLr);
   } else if constexpr (std::is_same_v<S, LossScaling>) {
-    v.need("initial", x.initial);
-    v.need("growth_interval", x.growthInterval);
-    v.need("hysteresis", x.hysteresis);
-    v.need("minimum", x.minimum);
+    describeScaling(v, x);
   } else {
     static_assert(std::is_same_v<S, Tables>);
     v.need("version", x.version);
@@ -535,51 +538,6 @@ private:
 };
 
 } // namespace
-
-std::string State::instanceName(int64_t i) const {
-  const size_t at = name.find("{}");
-  if (at == std::string::npos)
-    return name;
-  return name.substr(0, at) + std::to_string(i) + name.substr(at + 2);
-}
-
-int64_t Tables::numStages() const {
-  return stages.axis.empty() ? 1 : int64_t(stages.layers.size());
-}
-
-int64_t Tables::stageOf(int64_t rank) const {
-  for (size_t i = mesh.size(); i-- > 0;) {
-    if (mesh[i].first == stages.axis)
-      return rank % mesh[i].second;
-    rank /= mesh[i].second;
-  }
-  return 0;
-}
-
-std::vector<int64_t> Tables::layersAt(int64_t stage, int64_t layers) const {
-  if (!stages.axis.empty())
-    return stages.layers[size_t(stage)];
-  std::vector<int64_t> all(static_cast<size_t>(layers));
-  std::iota(all.begin(), all.end(), 0);
-  return all;
-}
-
-std::vector<int64_t> Tables::instancesAt(const State &state,
-                                         int64_t stage) const {
-  if (state.name.find("{}") != std::string::npos)
-    return layersAt(stage, state.layers);
-  const std::vector<int64_t> &held = state.heldBy;
-  if (held.empty() || std::find(held.begin(), held.end(), stage) != held.end())
-    return {0};
-  return {};
-}
-
-int64_t Tables::ranks() const {
-  int64_t n = 1;
-  for (const auto &[axis, size] : mesh)
-    n *= size;
-  return n;
-}
 
 Tables decodeTables(std::string_view cbor) {
   const Result<DocumentValue> value = train::decodeCbor(cbor);

@@ -460,8 +460,8 @@ void runNarrow(Problem &problem, heddle_rt_dtype dtype, int threads) {
   options.compute_threads = threads;
   const auto result =
       heddle::ranks::runRanks(1, options, [&](heddle_rt_context *context) {
-        return Problem::onBackend<T>(context, problem, fused, o,
-                                                gradO, grads, nullptr);
+        return Problem::onBackend<T>(context, problem, fused, o, gradO, grads,
+                                     nullptr);
       });
   ASSERT_TRUE(result) << result.message;
   widen(o, problem.o);

@@ -201,6 +201,13 @@ func.func @loss_grad(%logits: tensor<4x32x251xf32>, %max: tensor<4x32xf32>, %sum
   return
 }
 
+// CHECK-LABEL: func.func @loss_grad_scaled(
+// CHECK-NEXT:    {{.*}} = transformer.loss_grad {{%[^ ,:)]+}}, {{%[^ ,:)]+}}, {{%[^ ,:)]+}}, {{%[^ ,:)]+}}, {{%[^ ,:)]+}} scaled {{%[^ ,:)]+}} : (tensor<4x32x251xf32>, tensor<4x32xf32>, tensor<4x32xf32>, tensor<4x32xi32>, tensor<i64>, tensor<f32>) -> tensor<4x32x251xf32>
+func.func @loss_grad_scaled(%logits: tensor<4x32x251xf32>, %max: tensor<4x32xf32>, %sum: tensor<4x32xf32>, %labels: tensor<4x32xi32>, %count: tensor<i64>, %scale: tensor<f32>) {
+  %d_scaled = transformer.loss_grad %logits, %max, %sum, %labels, %count scaled %scale : (tensor<4x32x251xf32>, tensor<4x32xf32>, tensor<4x32xf32>, tensor<4x32xi32>, tensor<i64>, tensor<f32>) -> tensor<4x32x251xf32>
+  return
+}
+
 // CHECK-LABEL: func.func @sum_squares(
 // CHECK-NEXT:    {{.*}} = transformer.sum_squares {{%[^ ,:)]+}} : (tensor<96x64xf32>) -> tensor<f64>
 func.func @sum_squares(%g: tensor<96x64xf32>) {
@@ -212,6 +219,13 @@ func.func @sum_squares(%g: tensor<96x64xf32>) {
 // CHECK-NEXT:    {{.*}} = transformer.clip_factor {{%[^ ,:)]+}} max_norm 1.000000e+00 : (tensor<f64>) -> (tensor<f32>, tensor<f32>)
 func.func @clip_factor(%sq: tensor<f64>) {
   %norm, %factor = transformer.clip_factor %sq max_norm 1.000000e+00 : (tensor<f64>) -> (tensor<f32>, tensor<f32>)
+  return
+}
+
+// CHECK-LABEL: func.func @clip_factor_scaled(
+// CHECK-NEXT:    {{.*}} = transformer.clip_factor {{%[^ ,:)]+}} scaled {{%[^ ,:)]+}} max_norm 1.000000e+00 : (tensor<f64>, tensor<f32>) -> (tensor<f32>, tensor<f32>)
+func.func @clip_factor_scaled(%sq: tensor<f64>, %scale: tensor<f32>) {
+  %n, %f = transformer.clip_factor %sq scaled %scale max_norm 1.000000e+00 : (tensor<f64>, tensor<f32>) -> (tensor<f32>, tensor<f32>)
   return
 }
 

@@ -24,7 +24,7 @@ rt.program @stages mesh [#rt.axis<"pp", 2>] arenas [#rt.arena<"compute", 4096>] 
     // APART: rt.buffer "block.u" {{.*}} at 0 by_stage [0, 384]
     %u = rt.buffer "block.u" because "later" arena "compute" at 0 {memory_class = "workspace"} : !rt.buf<32xf32>
     rt.zero "u" %u on "compute" : !rt.buf<32xf32>
-    rt.copy "x" %w -> %x on "compute" : !rt.buf<16xf32> -> !rt.buf<16xf32>
+    rt.copy "x" %x -> %w on "compute" : !rt.buf<16xf32> -> !rt.buf<16xf32>
   }
 
   rt.func @step() {
