@@ -539,7 +539,7 @@ TEST(Arguments, AreChecked) {
     EXPECT_EQ(bad.o, problem.o);
   };
   const int32_t one[4] = {};
-  expect([](Args &args) { args.dtype = HEDDLE_RT_F16; }, "not on f16");
+  expect([](Args &args) { args.dtype = HEDDLE_RT_I32; }, "not on i32");
   expect([](Args &args) { args.keys = -1; }, "expected 0 to 2^31 - 1");
   expect([](Args &args) { args.q.sequence = 2; }, "positions of q are 2");
   expect([](Args &args) { args.o.batch = -4; }, "a stride of o is negative");
