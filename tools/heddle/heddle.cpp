@@ -31,7 +31,9 @@ int main(int argc, char **argv) {
   if (!llvm::cl::ParseCommandLineOptions(
           argc, argv, "compiles Transformer training for many devices\n",
           &errorStream)) {
-    fmt::print(stderr, "error: {}", errorStream.str());
+    // Values that cannot be read LLVM has told by itself.
+    if (!errorStream.str().empty())
+      fmt::print(stderr, "error: {}", errorStream.str());
     return kBadInput;
   }
   for (const std::string &path : plugins)
