@@ -128,7 +128,7 @@ private:
   Progress progress;
   LossScale lossScale;
   const bool scalesLoss;
-  int64_t updates = 0;      ///< steps that were not skipped
+  int64_t overflows = 0;    ///< steps that were skipped for them
   int64_t skippedInRow = 0; ///< at the least loss scale
   Batch batch;
   std::unique_ptr<std::FILE, int (*)(std::FILE *)> log{nullptr, std::fclose};
@@ -207,7 +207,7 @@ heddle_rt_status Trainer::train(StepResult &result) {
   if (scalesLoss)
     lossScale.update(finite);
   result.skipped = scalesLoss && !finite;
-  updates += finite;
+  overflows += result.skipped;
   return HEDDLE_RT_OK;
 }
 
@@ -259,7 +259,7 @@ heddle_rt_status Trainer::setLayerSeeds(const runtime::Input &input,
 
 heddle_rt_status Trainer::setInputs(const StepResult &result) {
   const auto correction = [&](double beta) {
-    return float(1 / (1 - std::pow(beta, double(updates + 1))));
+    return float(1 / (1 - std::pow(beta, double(result.step - overflows))));
   };
   const auto [beta1, beta2] = tables.optimizer.betas;
   for (const auto &[name, input] : tables.inputs) {
@@ -384,15 +384,15 @@ std::string Trainer::whyStopped(const StepResult &result) {
 heddle_rt_status Trainer::checkLossScale(int64_t step) {
   std::vector<int64_t> all;
   HEDDLE_RT_TRY(
-      rank.gather({std::bit_cast<int64_t>(lossScale.value()), updates}, all));
+      rank.gather({std::bit_cast<int64_t>(lossScale.value()), overflows}, all));
   for (size_t i = 0; i < all.size(); i += 2)
     if (all[i] != all[0] || all[i + 1] != all[1])
-      return runtime::fail(
-          HEDDLE_RT_CHECK_FAILED,
-          "step {}: rank {} has loss scale {:g} behind {} updates, rank 0 has "
-          "{:g} behind {}",
-          step, i / 2, std::bit_cast<double>(all[i]), all[i + 1],
-          std::bit_cast<double>(all[0]), all[1]);
+      return runtime::fail(HEDDLE_RT_CHECK_FAILED,
+                           "step {}: rank {} has loss scale {:g} behind {} "
+                           "overflows, rank 0 has "
+                           "{:g} behind {}",
+                           step, i / 2, std::bit_cast<double>(all[i]),
+                           all[i + 1], std::bit_cast<double>(all[0]), all[1]);
   return HEDDLE_RT_OK;
 }
 

@@ -86,7 +86,7 @@ struct Layout {
 /// | learning_rate | f32 | scalar | by the schedule |
 /// | step | i32 | scalar | 1 in the first step |
 /// | bias_correction1, bias_correction2 | f32 | scalar | 1 / (1 - beta^t), t
-/// counts updates |
+/// is the step less those before it whose gradients overflowed |
 /// | loss_scale | f32 | scalar | by what gradients are larger than they are |
 ///
 /// m is micro_batches, b = global_batch / m (over all of dp), s is
