@@ -127,7 +127,7 @@ private:
   bool isRun(Operation &op, Region &region) {
     if (auto loop = dyn_cast<rt::ForOp>(op)) {
       std::optional<int64_t> upper = largestUpper(loop);
-      return !upper || !loop.getLower() || *upper > *loop.getLower();
+      return !upper || *upper > smallestLower(loop);
     }
     auto cases = dyn_cast<rt::SwitchOp>(op);
     auto all = cases ? valuesOf(cases.getSelector()) : std::nullopt;
@@ -141,6 +141,14 @@ private:
       return *loop.getUpper();
     auto all = valuesOf(loop.getUpperValue());
     return all ? std::optional(*llvm::max_element(*all)) : std::nullopt;
+  }
+
+  /// The smallest lower bound that a loop has; 0 where it is not known.
+  int64_t smallestLower(rt::ForOp loop) {
+    if (loop.getLower())
+      return *loop.getLower();
+    auto all = valuesOf(loop.getLowerValue());
+    return all ? *llvm::min_element(*all) : 0;
   }
 
   /// Inputs are given to every stage, whether it reads them or not.
