@@ -1,17 +1,11 @@
 #include "heddle/Cost/Checkpoint.h"
 
-#include <cmath>
-
 namespace heddle {
 
 double checkpointBytesPerParameter(const OptimizerSettings &optimizer,
                                    std::string_view recipe) {
   const double numbers = optimizer.kind == OptimizerKind::AdamW ? 3 : 1;
   return 4 * numbers + (recipe == "fp32" ? 0 : 2);
-}
-
-double bestInterval(double pause, double mtbf) {
-  return std::sqrt(2 * pause * mtbf);
 }
 
 double expectedWaste(double pause, double interval, double mtbf) {

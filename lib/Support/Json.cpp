@@ -264,3 +264,16 @@ std::string DocumentValue::describe() const {
   }
   return "nothing";
 }
+
+std::string heddle::jsonString(std::string_view text) {
+  std::string out = "\"";
+  for (char c : text) {
+    if (c == '"' || c == '\\')
+      out += '\\';
+    if (static_cast<unsigned char>(c) < 0x20)
+      out += fmt::format("\\u{:04x}", static_cast<unsigned>(c));
+    else
+      out += c;
+  }
+  return out + '"';
+}

@@ -111,54 +111,42 @@ static Result<TensorEntry> readEntry(const DocumentValue::Entry &entry,
   return tensor;
 }
 
-Result<void> SafetensorsFile::readHeader() {
-  std::span<const std::byte> all = file.bytes();
-  if (all.size() < 8)
+Result<std::uint64_t>
+heddle::safetensorsHeaderBytes(std::span<const std::byte> begin,
+                               std::uint64_t fileBytes,
+                               const std::string &name) {
+  if (fileBytes < 8)
     return Error{fmt::format(
         "{}: found {} bytes, expected a safetensors file (at least 8)", name,
-        all.size())};
-  std::uint64_t headerBytes = 0;
+        fileBytes)};
+  std::uint64_t bytes = 0;
   for (int i = 7; i >= 0; --i)
-    headerBytes = headerBytes << 8 | std::to_integer<std::uint64_t>(all[i]);
-  if (headerBytes > maxHeaderBytes || headerBytes > all.size() - 8)
-    return Error{
-        fmt::format("{}: found a header of {} bytes, expected at most "
-                    "{}; this is no safetensors file, or it is cut "
-                    "off",
-                    name, headerBytes,
-                    std::min<std::uint64_t>(maxHeaderBytes, all.size() - 8))};
-  dataStart = 8 + headerBytes;
-  std::string_view text(reinterpret_cast<const char *>(all.data()) + 8,
-                        headerBytes);
-  Result<DocumentValue> header = parseJson(text, name);
-  if (!header)
-    return header.error();
-  if (!header->isMap())
-    return Error{fmt::format("{}: found {} as header, expected a map of "
-                             "tensors",
-                             name, header->describe())};
-  for (const DocumentValue::Entry &entry : header->entries) {
-    if (entry.key == "__metadata__") {
-      MapReader reader(name, entry.value, entry.key);
-      for (const DocumentValue::Entry &pair : entry.value.entries)
-        meta[pair.key] = pair.value.kind == DocumentValue::Kind::String
-                             ? pair.value.text
-                             : reader.string(pair.key);
-      for (const DocumentValue::Entry &pair : entry.value.entries)
-        reader.know(pair.key);
-      if (auto done = reader.finish(); !done)
-        return done;
-      continue;
-    }
-    Result<TensorEntry> tensor = readEntry(entry, name, all.size() - dataStart);
-    if (!tensor)
-      return tensor.error();
-    list.push_back(std::move(*tensor));
-  }
-  return {};
+    bytes = bytes << 8 | std::to_integer<std::uint64_t>(begin[i]);
+  if (bytes > maxHeaderBytes || bytes > fileBytes - 8)
+    return Error{fmt::format(
+        "{}: found a header of {} bytes, expected at most "
+        "{}; this is no safetensors file, or it is cut "
+        "off",
+        name, bytes, std::min<std::uint64_t>(maxHeaderBytes, fileBytes - 8))};
+  return 8 + bytes;
 }
 
-Result<void> SafetensorsFile::checkPlaces() {
+static Result<void> readMetadata(const DocumentValue &value,
+                                 const std::string &name,
+                                 std::map<std::string, std::string> &to) {
+  MapReader reader(name, value, "__metadata__");
+  for (const DocumentValue::Entry &pair : value.entries)
+    to[pair.key] = pair.value.kind == DocumentValue::Kind::String
+                       ? pair.value.text
+                       : reader.string(pair.key);
+  for (const DocumentValue::Entry &pair : value.entries)
+    reader.know(pair.key);
+  return reader.finish();
+}
+
+/// Sorts tensors by their bytes, which have to fill the data.
+static Result<void> checkPlaces(std::vector<TensorEntry> &list,
+                                std::uint64_t data, const std::string &name) {
   std::sort(list.begin(), list.end(), [](auto &a, auto &b) {
     return std::tie(a.begin, a.end, a.name) < std::tie(b.begin, b.end, b.name);
   });
@@ -174,12 +162,58 @@ Result<void> SafetensorsFile::checkPlaces() {
                                "expected no holes",
                                name, end, list[i].begin)};
     end = list[i].end;
-    index.emplace(list[i].name, i);
   }
-  if (std::uint64_t data = file.bytes().size() - dataStart; end != data)
+  if (end != data)
     return Error{fmt::format("{}: found {} bytes of data, expected {} as the "
                              "header says",
                              name, data, end)};
+  return {};
+}
+
+Result<SafetensorsHeader>
+heddle::readSafetensorsHeader(std::string_view header, std::uint64_t fileBytes,
+                              const std::string &name) {
+  SafetensorsHeader read;
+  read.bytes = header.size();
+  Result<DocumentValue> value = parseJson(header.substr(8), name);
+  if (!value)
+    return value.error();
+  if (!value->isMap())
+    return Error{fmt::format("{}: found {} as header, expected a map of "
+                             "tensors",
+                             name, value->describe())};
+  for (const DocumentValue::Entry &entry : value->entries) {
+    if (entry.key == "__metadata__") {
+      if (auto done = readMetadata(entry.value, name, read.metadata); !done)
+        return done.error();
+      continue;
+    }
+    Result<TensorEntry> tensor =
+        readEntry(entry, name, fileBytes - header.size());
+    if (!tensor)
+      return tensor.error();
+    read.tensors.push_back(std::move(*tensor));
+  }
+  if (auto done = checkPlaces(read.tensors, fileBytes - header.size(), name);
+      !done)
+    return done.error();
+  return read;
+}
+
+Result<void> SafetensorsFile::readHeader() {
+  std::span<const std::byte> all = file.bytes();
+  Result<std::uint64_t> bytes = safetensorsHeaderBytes(all, all.size(), name);
+  if (!bytes)
+    return bytes.error();
+  Result<SafetensorsHeader> header = readSafetensorsHeader(
+      {reinterpret_cast<const char *>(all.data()), *bytes}, all.size(), name);
+  if (!header)
+    return header.error();
+  dataStart = *bytes;
+  list = std::move(header->tensors);
+  meta = std::move(header->metadata);
+  for (std::size_t i = 0; i < list.size(); ++i)
+    index.emplace(list[i].name, i);
   return {};
 }
 
@@ -192,8 +226,6 @@ SafetensorsFile::open(const std::filesystem::path &path) {
   opened.name = path.string();
   opened.file = std::move(*mapped);
   if (auto done = opened.readHeader(); !done)
-    return done.error();
-  if (auto done = opened.checkPlaces(); !done)
     return done.error();
   return opened;
 }
@@ -211,22 +243,16 @@ SafetensorsFile::bytes(const TensorEntry &tensor) const {
                               tensor.end - tensor.begin);
 }
 
-static std::string jsonString(std::string_view text) {
-  std::string out = "\"";
-  for (char c : text) {
-    if (c == '"' || c == '\\')
-      out += '\\';
-    if (static_cast<unsigned char>(c) < 0x20)
-      out += fmt::format("\\u{:04x}", static_cast<unsigned>(c));
-    else
-      out += c;
+std::string
+heddle::safetensorsHeader(std::vector<TensorEntry> &list,
+                          const std::map<std::string, std::string> &meta) {
+  std::uint64_t end = 0;
+  for (TensorEntry &tensor : list) {
+    std::optional<std::uint64_t> bytes = checkedBytes(tensor);
+    HEDDLE_CHECK(bytes, "tensor '{}' is larger than 2^63 bytes", tensor.name);
+    tensor.begin = end;
+    tensor.end = end += *bytes;
   }
-  return out + '"';
-}
-
-/// Size, JSON and padding to a multiple of 8 bytes.
-static std::string headerText(const std::vector<TensorEntry> &list,
-                              const std::map<std::string, std::string> &meta) {
   std::string json = "{";
   if (!meta.empty()) {
     json += "\"__metadata__\":{";
@@ -258,17 +284,11 @@ SafetensorsWriter::create(const std::filesystem::path &path,
     return file.error();
   SafetensorsWriter writer(std::move(*file));
   writer.name = path.string();
-  std::uint64_t end = 0;
   for (std::size_t i = 0; i < tensors.size(); ++i) {
-    std::optional<std::uint64_t> bytes = checkedBytes(tensors[i]);
-    HEDDLE_CHECK(bytes, "tensor '{}' is larger than 2^63 bytes",
-                 tensors[i].name);
-    tensors[i].begin = end;
-    tensors[i].end = end += *bytes;
     bool isNew = writer.index.emplace(tensors[i].name, i).second;
     HEDDLE_CHECK(isNew, "tensor '{}' is given twice", tensors[i].name);
   }
-  std::string header = headerText(tensors, metadata);
+  std::string header = safetensorsHeader(tensors, metadata);
   writer.dataStart = header.size();
   writer.written.resize(tensors.size());
   writer.list = std::move(tensors);

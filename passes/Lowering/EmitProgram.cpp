@@ -128,12 +128,14 @@ find_package(MPI REQUIRED COMPONENTS C)
 find_package(fmt REQUIRED)
 find_package(yaml-cpp REQUIRED)
 find_package(nlohmann_json REQUIRED)
+find_package(OpenSSL REQUIRED)
 find_library(DNNL_LIBRARY dnnl REQUIRED)
 
 # The order of sums is fixed: no contraction, no fast-math.
 set(FLAGS -fno-math-errno -fno-trapping-math -ffp-contract=off)
 file(GLOB SUPPORT CONFIGURE_DEPENDS runtime/lib/Support/*.cpp)
-file(GLOB RUNTIME CONFIGURE_DEPENDS runtime/runtime/common/*.cpp runtime/runtime/ranks/*.cpp runtime/runtime/host/*.cpp runtime/runtime/train/*.cpp)
+file(GLOB RUNTIME CONFIGURE_DEPENDS runtime/runtime/common/*.cpp runtime/runtime/ranks/*.cpp
+  runtime/runtime/host/*.cpp runtime/runtime/checkpoint/*.cpp runtime/runtime/train/*.cpp)
 add_executable(train-host main.cpp step.cpp kernels.cpp ${{SUPPORT} ${{RUNTIME})
 target_include_directories(train-host PRIVATE ${{CMAKE_CURRENT_SOURCE_DIR} runtime runtime/include)
 target_compile_definitions(train-host PRIVATE OMPI_SKIP_MPICXX HEDDLE_WITH_MPI=1)
@@ -142,7 +144,7 @@ set_source_files_properties(step.cpp PROPERTIES COMPILE_OPTIONS -O1)
 set_source_files_properties(kernels.cpp ${{RUNTIME} PROPERTIES
   COMPILE_OPTIONS "-O3;-march=native;-mprefer-vector-width=512")
 target_link_libraries(train-host PRIVATE OpenMP::OpenMP_CXX MPI::MPI_C fmt::fmt yaml-cpp nlohmann_json::nlohmann_json
-  ${{DNNL_LIBRARY})
+  OpenSSL::Crypto ${{DNNL_LIBRARY})
 )";
 
 static LogicalResult fail(std::string &message, const Twine &what,
@@ -210,7 +212,8 @@ LogicalResult writeProgram(const ProgramText &text, StringRef folder,
     return success();
   for (StringRef room :
        {"include/heddle/Runtime", "include/heddle/Support", "lib/Support",
-        "runtime/common", "runtime/ranks", "runtime/host", "runtime/train"}) {
+        "runtime/common", "runtime/ranks", "runtime/host",
+        "runtime/checkpoint", "runtime/train"}) {
     SmallString<128> from(sourceRoot), to(folder);
     llvm::sys::path::append(from, room);
     llvm::sys::path::append(to, "runtime", room);

@@ -6,18 +6,9 @@ namespace heddle::train {
 
 using Mesh = std::vector<std::pair<std::string, int64_t>>;
 
-std::vector<int64_t> coordinatesOf(const Mesh &mesh, int64_t rank) {
-  std::vector<int64_t> at(mesh.size());
-  for (size_t i = mesh.size(); i-- > 0;) {
-    at[i] = rank % mesh[i].second;
-    rank /= mesh[i].second;
-  }
-  return at;
-}
-
 Extents::Extents(const Mesh &mesh, int64_t rank, const runtime::Layout &layout,
                  const runtime::FileForm &file, const std::string &stageAxis) {
-  const std::vector<int64_t> coordinates = coordinatesOf(mesh, rank);
+  const std::vector<int64_t> coordinates = runtime::coordinatesOf(mesh, rank);
   const size_t n = layout.shape.size();
   std::vector<bool> used(mesh.size(), false);
   std::vector<Dim> logical(n);

@@ -12,11 +12,6 @@
 
 namespace heddle::train {
 
-/// A rank's place on each axis of the mesh, outermost first.
-std::vector<int64_t>
-coordinatesOf(const std::vector<std::pair<std::string, int64_t>> &mesh,
-              int64_t rank);
-
 /// A rank's share of a tensor, as runs of its file form: neighbouring elements
 /// there, wherever they lie in the rank's block. Padding is in no run. Along
 /// `stageAxis` ranks hold other tensors; nothing is cut over it.

@@ -20,6 +20,10 @@ const char *const kUsage =
   --test-init         random biases and norm weights too
   --dump FILE         loss, gradients and parameters after the last step
   --save FILE         parameters after the last step
+  --save-every N|auto a checkpoint every N steps, or as often as loses least
+  [--keep N]          checkpoints that stay; default: 2
+  --resume            go on from the newest checkpoint that is whole
+  [--checkpoints DIR] default: checkpoints beside the program
   --log FILE          a JSON line per step; default: log.jsonl beside the program
   --replica-check N   compare replicas bit by bit every N steps
   --threads           ranks are threads of this process instead of MPI
@@ -35,6 +39,8 @@ const char *const kUsage =
 )";
 
 namespace {
+
+constexpr int64_t most = int64_t(1) << 40;
 
 /// tables.bin beside the program, else in its folder `program`.
 std::string findTables(const std::filesystem::path &folder) {
@@ -68,6 +74,8 @@ public:
                {"--dump", &o.dump},
                {"--save", &o.save},
                {"--weights", &o.weights},
+               {"--checkpoints", &o.checkpoints},
+               {"--save-every", &o.saveEvery},
                {"--trace", &o.trace},
                {"--ranges", &o.ranges},
                {"--tables", &o.tables}}),
@@ -75,12 +83,14 @@ public:
                  {"--token-bytes", {&o.tokenBytes, 2, 4}},
                  {"--replica-check", {&o.replicaCheck, 1, most}},
                  {"--inject-inf", {&o.injectInf, 1, most}},
+                 {"--keep", {&o.keep, 1, most}},
                  {"--rank", {&o.rank, 0, 1 << 30}},
                  {"--seed", {&o.seed, 0, most}},
                  {"--compute-threads", {&o.computeThreads, 1, 4096}}}),
         flags({{"--threads", &o.threads},
                {"--check", &o.check},
                {"--dry", &o.dry},
+               {"--resume", &o.resume},
                {"--test-init", &o.testInit},
                {"--help", &o.help}}) {}
 
@@ -120,7 +130,6 @@ public:
   }
 
 private:
-  static constexpr int64_t most = int64_t(1) << 40;
   struct Number {
     int64_t *to, min, max;
   };
@@ -134,6 +143,13 @@ Result<void> checkTogether(const Options &options) {
     return Error{"--token-bytes: found '3', expected 2 or 4"};
   if (!options.ranges.empty() && !options.check)
     return Error{"--ranges wants --check: only checking mode looks at ranges"};
+  if (!options.saveEvery.empty() && options.saveEvery != "auto")
+    if (const auto steps = integer("--save-every", options.saveEvery, 1, most);
+        !steps)
+      return Error{steps.message() + ", or auto"};
+  if (options.resume && !options.weights.empty())
+    return Error{"--resume and --weights: a checkpoint has the weights; give "
+                 "one of the two"};
   if (options.dry)
     return {};
   if (options.data.empty() && !options.help)
@@ -143,12 +159,17 @@ Result<void> checkTogether(const Options &options) {
 
 } // namespace
 
+int64_t Options::saveSteps() const {
+  return saveEvery.empty() || saveEvery == "auto" ? 0 : std::stoll(saveEvery);
+}
+
 Result<Options> parseOptions(int argc, const char *const *argv) {
   Options o;
   const std::filesystem::path folder =
       std::filesystem::path(argv[0]).parent_path();
   o.tables = findTables(folder);
   o.log = (folder / "log.jsonl").string();
+  o.checkpoints = (folder / "checkpoints").string();
   const Table table(o);
   for (int i = 1; i < argc; ++i) {
     const std::string name = argv[i];

@@ -17,17 +17,25 @@ struct Options {
   std::string weights; ///< "" for random initial values
   std::string dump;    ///< loss, gradients and parameters after the last step
   std::string save;    ///< parameters after the last step
-  std::string trace;   ///< where --dry writes; "" for stdout
-  std::string ranges;  ///< folder for what each rank's last step touches
-  int64_t steps = 0;   ///< 0: as many as the schedule says, else 1
-  int64_t tokenBytes = 0; ///< of a .bin; 0: by the size of the vocabulary
+  std::string checkpoints; ///< folder of them
+  std::string saveEvery;   ///< steps, "auto" or "" for never
+  std::string trace;       ///< where --dry writes; "" for stdout
+  std::string ranges;      ///< folder for what each rank's last step touches
+  int64_t steps = 0;       ///< 0: as many as the schedule says, else 1
+  int64_t tokenBytes = 0;  ///< of a .bin; 0: by the size of the vocabulary
   int64_t replicaCheck = 0;
   int64_t injectInf = 0; ///< the step of --inject-inf; 0: none
+  int64_t keep = 2;      ///< checkpoints
   int64_t rank = 0;      ///< of --dry and --inject-inf
   int64_t seed = 1;      ///< of --check
   int64_t computeThreads = 0;
   bool threads = false, check = false, dry = false, testInit = false;
+  bool resume = false;
   bool help = false;
+
+  bool savesOrResumes() const { return resume || !saveEvery.empty(); }
+  /// Steps from one checkpoint to the next; 0: never, or as it finds best.
+  int64_t saveSteps() const;
 };
 
 extern const char *const kUsage;

@@ -115,12 +115,25 @@ heddle_rt_status Rank::gather(const std::vector<int64_t> &own,
                               std::vector<int64_t> &all) {
   const int64_t n = int64_t(own.size());
   all.resize(own.size() * size_t(size));
+  std::vector<int64_t> some;
+  for (int64_t first = 0; first < n; first += exchangeElements) {
+    const int64_t count = std::min(exchangeElements, n - first);
+    HEDDLE_RT_TRY(gatherSome(own.data() + first, count, some));
+    for (int64_t r = 0; r < size; ++r)
+      std::copy_n(some.begin() + r * count, count, all.begin() + r * n + first);
+  }
+  return HEDDLE_RT_OK;
+}
+
+heddle_rt_status Rank::gatherSome(const int64_t *own, int64_t n,
+                                  std::vector<int64_t> &all) {
+  all.resize(size_t(n * size));
   int64_t *every = exchange + exchangeElements;
   // Through the staging memory in two parts, as wide as it is.
   const int64_t width = stagingBytes / 8;
   for (int64_t first = 0; first < n; first += width) {
     const int64_t count = std::min(width, n - first);
-    memcpy(staging, own.data() + first, size_t(count) * 8);
+    memcpy(staging, own + first, size_t(count) * 8);
     HEDDLE_RT_TRY(heddle_rt_copy(stream, exchange + first, staging, count * 8));
     HEDDLE_RT_TRY(synchronize());
   }
@@ -133,6 +146,21 @@ heddle_rt_status Rank::gather(const std::vector<int64_t> &own,
     memcpy(all.data() + first, staging, size_t(count) * 8);
   }
   return HEDDLE_RT_OK;
+}
+
+heddle_rt_status Rank::allocateHost(int64_t bytes, const char *name,
+                                    char **memory) {
+  void *allocated = nullptr;
+  HEDDLE_RT_TRY(
+      heddle_rt_alloc(context, HEDDLE_RT_HOST, bytes, name, &allocated));
+  *memory = static_cast<char *>(allocated);
+  return HEDDLE_RT_OK;
+}
+
+heddle_rt_status Rank::copyOut(char *to, const runtime::Place &from,
+                               int64_t bytes) {
+  return heddle_rt_copy(
+      stream, to, arenas[size_t(from.arena)] + from.offsetAt(stage), bytes);
 }
 
 heddle_rt_status Rank::upload(const runtime::Place &to, const void *from,

@@ -44,6 +44,11 @@ public:
   heddle_rt_status download(void *to, const runtime::Place &from,
                             int64_t bytes);
 
+  /// Memory of the host that copies can go to; it goes with the context.
+  heddle_rt_status allocateHost(int64_t bytes, const char *name, char **memory);
+  /// Queues a copy from a place of the program to such memory.
+  heddle_rt_status copyOut(char *to, const runtime::Place &from, int64_t bytes);
+
   int32_t rank = 0, size = 1;
   int64_t stage = 0; ///< the rank's
   heddle_rt_context *const context;
@@ -51,6 +56,8 @@ public:
   const std::string &numbers; ///< numbers.bin
 
 private:
+  heddle_rt_status gatherSome(const int64_t *own, int64_t n,
+                              std::vector<int64_t> &all);
   heddle_rt_status checkArenas();
   heddle_rt_status makeRoom();
 

@@ -1,7 +1,10 @@
 #include "runtime/train/Trainer.h"
 
 #include "heddle/Runtime/Random.h"
+#include "heddle/Support/Document.h"
+#include "heddle/Support/Files.h"
 #include "runtime/common/Status.h"
+#include "runtime/train/Checkpointer.h"
 #include "runtime/train/LossScale.h"
 #include "runtime/train/Schedule.h"
 
@@ -13,9 +16,11 @@
 #include <chrono>
 #include <cmath>
 #include <cstring>
+#include <filesystem>
 #include <limits>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <unistd.h>
 
 namespace heddle::train {
@@ -97,7 +102,7 @@ public:
   heddle_rt_status run();
 
 private:
-  heddle_rt_status openLog();
+  heddle_rt_status openLog(int64_t done);
   heddle_rt_status step(int64_t number);
   heddle_rt_status train(StepResult &result);
   heddle_rt_status stepOnce(int64_t number);
@@ -134,10 +139,37 @@ private:
   std::unique_ptr<std::FILE, int (*)(std::FILE *)> log{nullptr, std::fclose};
 };
 
-heddle_rt_status Trainer::openLog() {
+/// Lines of steps after `done` are of a run that was cut off: they are made
+/// again.
+static Result<void> keepLines(const std::string &path, int64_t done) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(path, ignored))
+    return {};
+  const Result<std::string> text = readFile(path);
+  if (!text)
+    return text.error();
+  std::string kept;
+  for (size_t at = 0; at < text->size();) {
+    const size_t end = text->find('\n', at);
+    if (end == std::string::npos)
+      break;
+    const std::string line = text->substr(at, end + 1 - at);
+    const Result<DocumentValue> value = parseJson(line, path);
+    const DocumentValue *step = value ? value->find("step") : nullptr;
+    if (step && step->integer && *step->integer <= done)
+      kept += line;
+    at = end + 1;
+  }
+  return writeFile(path, kept);
+}
+
+heddle_rt_status Trainer::openLog(int64_t done) {
   if (rank.rank != 0 || job.options.log.empty())
     return HEDDLE_RT_OK;
-  log.reset(std::fopen(job.options.log.c_str(), "w"));
+  if (done > 0)
+    if (auto kept = keepLines(job.options.log, done); !kept)
+      return runtime::invalid("{}", kept.message());
+  log.reset(std::fopen(job.options.log.c_str(), done > 0 ? "a" : "w"));
   if (!log)
     return runtime::invalid("{}: cannot open: {}", job.options.log,
                             strerror(errno));
@@ -145,10 +177,29 @@ heddle_rt_status Trainer::openLog() {
 }
 
 heddle_rt_status Trainer::run() {
-  HEDDLE_RT_TRY(openLog());
-  HEDDLE_RT_TRY(fillStates(rank, job.weights, job.options.testInit));
-  for (int64_t number = 1; number <= job.steps; ++number)
+  std::optional<Checkpointer> checkpoints;
+  int64_t done = 0;
+  if (job.options.savesOrResumes()) {
+    checkpoints.emplace(
+        rank, job.options, *job.files, common,
+        [this](const std::string &text) { progress.note(text); });
+    HEDDLE_RT_TRY(checkpoints->open(done));
+  }
+  HEDDLE_RT_TRY(openLog(done));
+  if (!job.options.resume)
+    HEDDLE_RT_TRY(fillStates(rank, job.weights, job.options.testInit));
+  if (done >= job.steps && rank.rank == 0)
+    progress.note(fmt::format("step {} of {} is done: there is nothing left to "
+                              "train",
+                              done, job.steps));
+  for (int64_t number = done + 1; number <= job.steps; ++number) {
+    const double start = now();
     HEDDLE_RT_TRY(step(number));
+    if (checkpoints)
+      HEDDLE_RT_TRY(checkpoints->boundary(number, now() - start));
+  }
+  if (checkpoints)
+    HEDDLE_RT_TRY(checkpoints->finish(std::max(done, job.steps)));
   if (!job.options.save.empty())
     HEDDLE_RT_TRY(writeStates(rank, job.options.save,
                               {{hasMasters() ? "master" : "parameter", ""}},

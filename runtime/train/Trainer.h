@@ -3,6 +3,7 @@
 #ifndef RUNTIME_TRAIN_TRAINER_H
 #define RUNTIME_TRAIN_TRAINER_H
 
+#include "runtime/checkpoint/FileSystem.h"
 #include "runtime/train/Data.h"
 #include "runtime/train/Options.h"
 #include "runtime/train/States.h"
@@ -19,6 +20,8 @@ struct Job {
   std::string numbers;              ///< numbers.bin
   const Data *data = nullptr;       ///< null while recording
   const Weights *weights = nullptr; ///< null: initial values
+  /// Where checkpoints go.
+  checkpoint::FileSystem *files = &checkpoint::realFileSystem();
   int64_t steps = 1;
 };
 

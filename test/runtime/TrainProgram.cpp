@@ -26,9 +26,15 @@ struct heddle_program {
 
 namespace {
 std::atomic<Fault> planted = Fault::None;
+std::atomic<int64_t> begun = 0;
 } // namespace
 
 void heddle::test::plantFault(Fault fault) { planted = fault; }
+int64_t heddle::test::stepsBegun() { return begun; }
+void heddle::test::waitForSteps(int64_t count) {
+  for (int64_t now = begun; now < count; now = begun)
+    begun.wait(now);
+}
 
 runtime::Tables heddle::test::bigramTables() {
   runtime::Tables t;
@@ -180,6 +186,10 @@ void update(heddle_program *p) {
 // Eager streams have done the work when a call returns, so the arithmetic here
 // stands between the calls.
 heddle_rt_status heddle_program_step(heddle_program *p) {
+  if (p->rank == 0) {
+    ++begun;
+    begun.notify_all();
+  }
   const auto reduce = [&](heddle_rt_comm *comm, Offset offset, int64_t n,
                           heddle_rt_dtype dtype, heddle_rt_reduction how) {
     return heddle_rt_all_reduce(comm, p->stream, p->arena + offset,

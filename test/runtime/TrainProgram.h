@@ -34,6 +34,10 @@ runtime::Tables bigramTables();
 enum class Fault { None, ReplicasDrift, LossIsNan };
 void plantFault(Fault fault);
 
+/// How many steps the first rank has begun, over all runs.
+int64_t stepsBegun();
+void waitForSteps(int64_t count);
+
 } // namespace heddle::test
 
 #endif

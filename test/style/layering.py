@@ -18,12 +18,15 @@ MAY_INCLUDE = {
     "include/heddle/Runtime": ["heddle/Runtime/", "cuda"],
     "runtime": RUNTIME,
     # --threads: ranks as threads of one process are not in the C header.
-    "runtime/train": [*RUNTIME, "nlohmann/", "runtime/ranks/RunRanks.h"],
+    "runtime/train": [*RUNTIME, "nlohmann/", "runtime/checkpoint/", "runtime/ranks/RunRanks.h"],
     "runtime/ranks": [*RUNTIME, "mpi.h"],
     "runtime/host": [*RUNTIME, "runtime/ranks/", "dnnl"],
     "runtime/cuda": [*RUNTIME, "runtime/ranks/", "cuda", "nccl", "cublas", "cudnn"],
     # `heddle calibrate` measures ranks as threads of one process.
     "tools": ["runtime/ranks/RunRanks.h", "heddle/", "dialects/", "passes/", *MLIR, "fmt/", "nlohmann/"],
+    # Reads and rewrites what runs have saved, without running.
+    "tools/heddle": ["heddle/", "dialects/", "passes/", *MLIR, "fmt/", "nlohmann/", "runtime/checkpoint/",
+                     "runtime/ranks/RunRanks.h"],
     # Runs programs with planted faults in process, and looks at what their ranks hold.
     "tools/mutate": ["heddle/", "dialects/", "passes/", *MLIR, "fmt/", "nlohmann/", "runtime/"],
 }

@@ -34,6 +34,8 @@ static std::string buildRoot() {
 std::vector<std::string> tool::runtimeLibraries() {
   std::vector<std::string> paths;
   for (const char *library : {"runtime/train/libHeddleRuntimeTrain.a",
+                              "runtime/checkpoint/"
+                              "libHeddleRuntimeCheckpoint.a",
                               "runtime/train/libHeddleRuntimeTables.a",
                               "runtime/host/libHeddleRuntimeHost.a",
                               "runtime/ranks/libHeddleRuntimeRanks.a",
@@ -60,7 +62,7 @@ std::vector<std::string> tool::hostLink() {
     link.push_back(library);
     link.push_back("-Wl,-rpath," + fs::path(library).parent_path().string());
   }
-  for (const char *flag : {"-lfmt", "-lyaml-cpp", "-lpthread"})
+  for (const char *flag : {"-lfmt", "-lyaml-cpp", "-lcrypto", "-lpthread"})
     link.push_back(flag);
   return link;
 }

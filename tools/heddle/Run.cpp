@@ -45,6 +45,21 @@ static cl::opt<std::string> dump("dump", cl::value_desc("file"),
                                  cl::desc("loss, gradients and parameters "
                                           "after the last step"),
                                  cl::sub(run));
+static cl::opt<std::string>
+    saveEvery("save-every", cl::value_desc("n or auto"),
+              cl::desc("a checkpoint every n steps, or as often as loses "
+                       "least"),
+              cl::sub(run));
+static cl::opt<std::string> checkpoints("checkpoints", cl::value_desc("folder"),
+                                        cl::desc("default: DIR/checkpoints"),
+                                        cl::sub(run));
+static cl::opt<uint64_t> keep("keep", cl::value_desc("n"),
+                              cl::desc("checkpoints that stay; default: 2"),
+                              cl::sub(run));
+static cl::opt<bool> resume("resume",
+                            cl::desc("go on from the newest checkpoint that "
+                                     "is whole"),
+                            cl::sub(run));
 static cl::opt<uint64_t> steps("steps", cl::desc("default: the schedule's"),
                                cl::sub(run));
 static cl::opt<uint64_t> replicaCheck("replica-check", cl::value_desc("n"),
@@ -75,17 +90,17 @@ static cl::opt<bool> testInit("test-init",
 /// What the program gets of the command line.
 static std::vector<std::string> passOn() {
   std::vector<std::string> arguments;
-  for (cl::opt<std::string> *option :
-       {&data, &logPath, &weights, &save, &dump, &ranges})
+  for (cl::opt<std::string> *option : {&data, &logPath, &weights, &save, &dump,
+                                       &ranges, &saveEvery, &checkpoints})
     if (option->getNumOccurrences())
       arguments.insert(arguments.end(),
                        {"--" + option->ArgStr.str(), option->getValue()});
   for (cl::opt<uint64_t> *option :
-       {&steps, &replicaCheck, &tokenBytes, &computeThreads, &seed})
+       {&steps, &replicaCheck, &tokenBytes, &computeThreads, &seed, &keep})
     if (option->getNumOccurrences())
       arguments.insert(arguments.end(), {"--" + option->ArgStr.str(),
                                          std::to_string(option->getValue())});
-  for (cl::opt<bool> *option : {&check, &testInit})
+  for (cl::opt<bool> *option : {&check, &testInit, &resume})
     if (*option)
       arguments.push_back("--" + option->ArgStr.str());
   return arguments;

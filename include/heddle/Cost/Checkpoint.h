@@ -5,6 +5,7 @@
 
 #include "heddle/Cluster/Cluster.h"
 #include "heddle/Model/TrainSettings.h"
+#include "heddle/Support/SaveInterval.h"
 
 #include <optional>
 #include <string_view>
@@ -16,11 +17,6 @@ namespace heddle {
 /// too), and two fp32 numbers of AdamW: 12 or 14.
 double checkpointBytesPerParameter(const OptimizerSettings &optimizer,
                                    std::string_view recipe);
-
-/// Seconds between checkpoints with which a run loses least: sqrt(2 d M) (Young
-/// 1974). \p pause: the seconds that the run stands still for one; \p mtbf: the
-/// mean seconds from one interruption to the next.
-double bestInterval(double pause, double mtbf);
 
 /// The share of time that a run loses to pauses and to work done again:
 /// d / interval + interval / (2 M). Time to recover is not in it.

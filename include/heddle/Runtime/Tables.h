@@ -216,6 +216,18 @@ struct Tables {
   std::vector<int64_t> instancesAt(const State &state, int64_t stage) const;
 };
 
+/// A rank's place on each axis of the mesh, outermost first.
+inline std::vector<int64_t>
+coordinatesOf(const std::vector<std::pair<std::string, int64_t>> &mesh,
+              int64_t rank) {
+  std::vector<int64_t> at(mesh.size());
+  for (size_t i = mesh.size(); i-- > 0;) {
+    at[i] = rank % mesh[i].second;
+    rank /= mesh[i].second;
+  }
+  return at;
+}
+
 /// Reads and checks: sizes agree, axes exist and no layout names one twice,
 /// padded sizes divide, places lie in their arenas on each stage, every layer
 /// is on a stage, names are not repeated.

@@ -84,6 +84,8 @@ private:
 /// Standard library and fmt only, so that the runtime can use it: the JSON
 /// half of Document. `file` is the name that messages give.
 Result<DocumentValue> parseJson(std::string_view text, const std::string &file);
+/// The text as JSON writes it, in quotes.
+std::string jsonString(std::string_view text);
 
 /// Inclusive bounds of an integer key.
 struct IntegerRange {

@@ -59,9 +59,28 @@ struct TensorEntry {
   std::int64_t elements() const;
 };
 
-/// A file that was checked: sizes in range, each name once, each tensor's
-/// bytes equal to its shape times its type, no two overlapping, all inside the
-/// file. Bytes are mapped, so that opening costs nothing.
+/// What stands before the data.
+struct SafetensorsHeader {
+  std::uint64_t bytes = 0;          ///< of all of it, its size field included
+  std::vector<TensorEntry> tensors; ///< in the order of their bytes
+  std::map<std::string, std::string> metadata;
+};
+/// Size of the header of a file that begins so. `name` is for messages.
+Result<std::uint64_t> safetensorsHeaderBytes(std::span<const std::byte> begin,
+                                             std::uint64_t fileBytes,
+                                             const std::string &name);
+/// Reads and checks it: sizes in range, each name once, each tensor's bytes
+/// equal to its shape times its type, all bytes of the file in one tensor.
+Result<SafetensorsHeader> readSafetensorsHeader(std::string_view header,
+                                                std::uint64_t fileBytes,
+                                                const std::string &name);
+/// The header of a file of these tensors in this order; sets their places.
+std::string
+safetensorsHeader(std::vector<TensorEntry> &tensors,
+                  const std::map<std::string, std::string> &metadata);
+
+/// A file whose header was checked. Bytes are mapped, so that opening costs
+/// nothing.
 class SafetensorsFile {
 public:
   static Result<SafetensorsFile> open(const std::filesystem::path &path);
@@ -77,7 +96,6 @@ public:
 
 private:
   Result<void> readHeader();
-  Result<void> checkPlaces();
 
   std::string name;
   MappedFile file;

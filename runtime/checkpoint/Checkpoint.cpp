@@ -1,0 +1,297 @@
+#include "runtime/checkpoint/Checkpoint.h"
+
+#include "runtime/checkpoint/Checksum.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstring>
+#include <set>
+
+namespace heddle::checkpoint {
+
+namespace {
+
+/// Bytes that are read at once.
+constexpr uint64_t kChunkBytes = uint64_t(4) << 20;
+
+/// Checksum of `count` bytes from `offset` on; `whole` goes on with them.
+Result<uint32_t> crcOf(const InputFile &in, uint64_t offset, uint64_t count,
+                       uint32_t &whole) {
+  std::vector<std::byte> chunk;
+  uint32_t crc = 0;
+  while (count > 0) {
+    chunk.resize(size_t(std::min(count, kChunkBytes)));
+    if (auto done = in.read(offset, chunk); !done)
+      return done.error();
+    crc = crc32c(chunk, crc);
+    whole = crc32c(chunk, whole);
+    offset += chunk.size();
+    count -= chunk.size();
+  }
+  return crc;
+}
+
+} // namespace
+
+std::string Checkpoint::nameOf(const Held &held) {
+  return fmt::format("tensor '{}' ({})", *held.tensor, *held.role);
+}
+
+Result<Checkpoint> Checkpoint::open(const FileSystem &files,
+                                    std::string folder) {
+  Checkpoint c;
+  c.files = &files;
+  c.path = std::move(folder);
+  const std::string manifest = c.path + "/manifest.json";
+  const std::string commit = c.path + "/COMMIT";
+  Result<std::string> text = readText(files, manifest);
+  if (!text)
+    return text.error();
+  Result<std::string> line = readText(files, commit, 4096);
+  if (!line)
+    return line.error();
+  if (auto done = checkCommit(*line, c.path, *text); !done)
+    return done.error();
+  Result<Manifest> read = parseManifest(*text, manifest);
+  if (!read)
+    return read.error();
+  c.contents = std::move(*read);
+  if (*line != commitText(c.contents, *text))
+    return Error{fmt::format("{}: is of another checkpoint than {}: found "
+                             "'{}', expected '{}'",
+                             commit, manifest, *line,
+                             commitText(c.contents, *text))};
+  const std::string name = c.path.substr(c.path.rfind('/') + 1);
+  if (const auto step = stepOfFolder(name); step && *step != c.contents.step)
+    return Error{fmt::format("{}: is the checkpoint of step {}", c.path,
+                             c.contents.step)};
+  c.byFile.resize(c.contents.files.size());
+  for (const auto &[tensor, states] : c.contents.tensors)
+    for (const auto &[role, state] : states)
+      for (const Extent &e : state.extents)
+        c.byFile[size_t(e.file)].push_back({&tensor, &role, &state, &e});
+  for (std::vector<Held> &held : c.byFile)
+    std::sort(held.begin(), held.end(), [](const Held &a, const Held &b) {
+      return a.extent->begin < b.extent->begin;
+    });
+  return c;
+}
+
+Result<void> Checkpoint::checkHeader(size_t f, const InputFile &in) const {
+  const FileRecord &record = contents.files[f];
+  const std::string name = path + "/" + record.name;
+  std::string header(record.headerBytes, '\0');
+  if (auto done = in.read(0, std::as_writable_bytes(std::span(header))); !done)
+    return done;
+  if (const uint32_t crc = crc32c(bytesOf(header)); crc != record.headerCrc)
+    return Error{fmt::format("{}: the header is damaged: found CRC-32C {:08x}, "
+                             "expected {:08x}",
+                             name, crc, record.headerCrc)};
+  Result<uint64_t> bytes =
+      safetensorsHeaderBytes(bytesOf(header), record.bytes, name);
+  if (!bytes)
+    return bytes.error();
+  if (*bytes != record.headerBytes)
+    return Error{fmt::format("{}: found a header of {} bytes, expected {}",
+                             name, *bytes, record.headerBytes)};
+  Result<SafetensorsHeader> read =
+      readSafetensorsHeader(header, record.bytes, name);
+  if (!read)
+    return read.error();
+  std::map<std::string, const TensorEntry *> byKey;
+  for (const TensorEntry &entry : read->tensors)
+    byKey[entry.name] = &entry;
+  for (const Held &held : byFile[f]) {
+    const Extent &e = *held.extent;
+    const auto at = byKey.find(e.key);
+    if (at == byKey.end() || at->second->type != held.state->type ||
+        at->second->shape != e.box.size || at->second->begin != e.begin ||
+        at->second->end != e.end)
+      return Error{fmt::format("{}: {}: header and manifest.json differ at key "
+                               "'{}'",
+                               name, nameOf(held), e.key)};
+  }
+  if (byFile[f].size() != byKey.size())
+    return Error{fmt::format("{}: found {} keys, expected {}", name,
+                             byKey.size(), byFile[f].size())};
+  return {};
+}
+
+Result<void> Checkpoint::verifyFile(size_t f) const {
+  const FileRecord &record = contents.files[f];
+  const std::string name = path + "/" + record.name;
+  Result<std::unique_ptr<InputFile>> in = files->open(name);
+  if (!in)
+    return in.error();
+  if ((*in)->size() != record.bytes) {
+    std::string cut;
+    for (const Held &held : byFile[f])
+      if (record.headerBytes + held.extent->end > (*in)->size() && cut.empty())
+        cut = "; " + nameOf(held) + " is the first that is cut off";
+    return Error{fmt::format("{}: found {} bytes, expected {}{}", name,
+                             (*in)->size(), record.bytes, cut)};
+  }
+  if (auto done = checkHeader(f, **in); !done)
+    return done;
+  uint32_t whole = 0;
+  if (auto crc = crcOf(**in, 0, record.headerBytes, whole); !crc)
+    return crc.error();
+  std::vector<std::string> damaged;
+  for (const Held &held : byFile[f]) {
+    const Extent *e = held.extent;
+    Result<uint32_t> crc =
+        crcOf(**in, record.headerBytes + e->begin, e->end - e->begin, whole);
+    if (!crc)
+      return crc.error();
+    if (*crc != e->crc)
+      damaged.push_back(fmt::format("{}: found CRC-32C {:08x}, expected {:08x}",
+                                    nameOf(held), *crc, e->crc));
+  }
+  if (!damaged.empty())
+    return Error{fmt::format("{}: {}; the data is damaged", name,
+                             fmt::join(damaged, ", "))};
+  if (whole != record.crc)
+    return Error{fmt::format("{}: found CRC-32C {:08x} of the file, expected "
+                             "{:08x}",
+                             name, whole, record.crc)};
+  return {};
+}
+
+Result<void> Checkpoint::verify() const {
+  std::set<std::string> known;
+  for (size_t f = 0; f < contents.files.size(); ++f) {
+    known.insert(contents.files[f].name);
+    if (auto done = verifyFile(f); !done)
+      return done;
+  }
+  for (const char *folder : {"model", "optim"}) {
+    Result<std::vector<Entry>> entries = files->list(path + "/" + folder);
+    if (!entries)
+      return entries.error();
+    for (const Entry &entry : *entries)
+      if (entry.name.ends_with(".safetensors") &&
+          !known.contains(std::string(folder) + "/" + entry.name))
+        return Error{fmt::format("{}/{}/{}: manifest.json does not list it",
+                                 path, folder, entry.name)};
+  }
+  return {};
+}
+
+Result<void> Checkpoint::readPart(const Extent &extent, int64_t width,
+                                  const Box &part, const Box &box,
+                                  std::span<std::byte> to) const {
+  const FileRecord &record = contents.files[size_t(extent.file)];
+  Result<std::unique_ptr<InputFile>> in = files->open(path + "/" + record.name);
+  if (!in)
+    return in.error();
+  const size_t n = part.size.size();
+  // Elements behind one step along a dimension, in the extent and in the box.
+  std::vector<int64_t> from(n, 1), into(n, 1);
+  for (size_t d = n; d-- > 1;) {
+    from[d - 1] = from[d] * extent.box.size[d];
+    into[d - 1] = into[d] * box.size[d];
+  }
+  // Dimensions from `run` on are neighbours in both.
+  size_t run = n;
+  int64_t elements = 1;
+  while (run > 0) {
+    --run;
+    elements *= part.size[run];
+    if (part.size[run] != extent.box.size[run] ||
+        part.size[run] != box.size[run])
+      break;
+  }
+  int64_t start = 0, place = 0, runs = 1;
+  for (size_t d = 0; d < n; ++d) {
+    start += (part.offset[d] - extent.box.offset[d]) * from[d];
+    place += (part.offset[d] - box.offset[d]) * into[d];
+    if (d < run)
+      runs *= part.size[d];
+  }
+  // Lines that are cut out of longer ones are read with what lies between,
+  // unless that is most of it.
+  const int64_t step = run > 0 ? from[run - 1] : elements;
+  const bool apart = runs == 1 ||
+                     uint64_t(elements * width) >= kChunkBytes / 64 ||
+                     step / elements > 64;
+  std::vector<std::byte> lines;
+  uint64_t have = 0;
+  const uint64_t base = record.headerBytes + extent.begin;
+  const uint64_t dataEnd = extent.end - extent.begin;
+  for (int64_t i = 0; i < runs; ++i) {
+    int64_t rest = i, source = start, target = place;
+    for (size_t d = run; d-- > 0;) {
+      source += rest % part.size[d] * from[d];
+      target += rest % part.size[d] * into[d];
+      rest /= part.size[d];
+    }
+    const uint64_t offset = uint64_t(source * width);
+    const size_t bytes = size_t(elements * width);
+    std::byte *const at = to.data() + target * width;
+    if (apart) {
+      if (auto done = (*in)->read(base + offset, {at, bytes}); !done)
+        return done;
+      continue;
+    }
+    if (offset < have || offset + bytes > have + lines.size()) {
+      have = offset;
+      lines.resize(size_t(std::min(kChunkBytes, dataEnd - offset)));
+      if (auto done = (*in)->read(base + offset, lines); !done)
+        return done;
+    }
+    memcpy(at, lines.data() + (offset - have), bytes);
+  }
+  return {};
+}
+
+Result<void> Checkpoint::read(const StateRecord &state, const Box &box,
+                              std::span<std::byte> to) const {
+  for (const Extent &extent : state.extents)
+    if (const std::optional<Box> part = overlap(extent.box, box))
+      if (auto done =
+              readPart(extent, tensorTypeBytes(state.type), *part, box, to);
+          !done)
+        return done;
+  return {};
+}
+
+Result<std::vector<int64_t>> listSteps(const FileSystem &files,
+                                       const std::string &root) {
+  Result<std::vector<Entry>> entries = files.list(root);
+  if (!entries)
+    return entries.error();
+  std::vector<int64_t> steps;
+  for (const Entry &entry : *entries)
+    if (const auto step = stepOfFolder(entry.name))
+      steps.push_back(*step);
+  std::sort(steps.rbegin(), steps.rend());
+  return steps;
+}
+
+Result<std::optional<Checkpoint>>
+findNewest(const FileSystem &files, const std::string &root,
+           const std::function<Result<void>(const Checkpoint &)> &isRight,
+           const Warn &warn) {
+  Result<std::vector<int64_t>> steps = listSteps(files, root);
+  if (!steps)
+    return steps.error();
+  for (int64_t step : *steps) {
+    Result<Checkpoint> found =
+        Checkpoint::open(files, root + "/" + stepFolder(step));
+    Result<void> right = found ? isRight(*found) : found.error();
+    if (right)
+      return std::optional(std::move(*found));
+    warn(fmt::format("the checkpoint of step {} is left out: {}", step,
+                     right.message()));
+  }
+  if (!steps->empty())
+    return Error{fmt::format("{}: none of {} checkpoints is whole; nothing "
+                             "was started, so that no one takes a new run "
+                             "for the old one",
+                             root, steps->size())};
+  return std::optional<Checkpoint>();
+}
+
+} // namespace heddle::checkpoint

@@ -1,0 +1,274 @@
+//===- ResumeTest.cpp - Runs that are saved, broken and resumed -----------===//
+
+#include "heddle/Support/Files.h"
+#include "runtime/checkpoint/Reshard.h"
+#include "runtime/ranks/RunRanks.h"
+#include "runtime/train/Trainer.h"
+#include "test/runtime/TrainProgram.h"
+#include "test/runtime/Trial.h"
+
+#include <gmock/gmock.h>
+
+using namespace heddle;
+using namespace heddle::checkpoint;
+using namespace heddle::test;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Not;
+
+namespace {
+
+struct Job : Trial {
+  std::string data = folder.write("a.json", kBatches);
+  std::string checkpoints = folder.path / "checkpoints";
+
+  int train(int64_t steps, std::vector<std::string> more = {}) {
+    more.insert(more.begin(), {"--threads", "--data", data, "--steps",
+                               std::to_string(steps)});
+    return (*this)(more);
+  }
+  std::string bytes(const char *name) const {
+    return *readFile(std::filesystem::path(file(name)));
+  }
+  std::string folderOf(int64_t step) const {
+    return checkpoints + "/" + stepFolder(step);
+  }
+  std::vector<int64_t> steps() const {
+    return *listSteps(realFileSystem(), checkpoints);
+  }
+  void damage(int64_t step) {
+    const std::string path = folderOf(step) + "/model/rank-00000.safetensors";
+    std::string text = *readFile(std::filesystem::path(path));
+    text.back() = char(text.back() ^ 4);
+    std::ofstream(path, std::ios::binary) << text;
+  }
+};
+
+TEST(Resume, ThreeAndThreeStepsAreSixBitByBit) {
+  Job whole;
+  ASSERT_EQ(whole.train(6, {"--save", whole.file("saved")}), 0) << whole.errors;
+  Job parts;
+  ASSERT_EQ(parts.train(3, {"--save-every", "3"}), 0) << parts.errors;
+  ASSERT_EQ(parts.steps(), std::vector<int64_t>{3});
+  ASSERT_EQ(parts.train(6, {"--resume", "--save", parts.file("saved")}), 0)
+      << parts.errors;
+  EXPECT_THAT(parts.errors, HasSubstr("resumed behind step 3"));
+  EXPECT_EQ(parts.bytes("saved"), whole.bytes("saved"));
+  for (const char *key : {"step", "loss", "learning_rate"})
+    EXPECT_EQ(parts.logged(key), whole.logged(key)) << key;
+  // Nothing is left to do, and nothing is done twice.
+  ASSERT_EQ(parts.train(3, {"--resume"}), 0) << parts.errors;
+  EXPECT_THAT(parts.errors, HasSubstr("nothing left to train"));
+}
+
+TEST(Resume, TheNewestThatIsWholeAndLoudly) {
+  Job job;
+  ASSERT_EQ(job.train(6, {"--save-every", "2", "--save", job.file("saved")}), 0)
+      << job.errors;
+  const std::string saved = job.bytes("saved");
+  // As many as are kept, and the last step is one of them.
+  EXPECT_THAT(job.steps(), ElementsAre(6, 4));
+  job.damage(6);
+  ASSERT_EQ(job.train(6, {"--resume", "--save", job.file("saved")}), 0)
+      << job.errors;
+  EXPECT_THAT(job.errors, HasSubstr("the checkpoint of step 6 is left out"));
+  EXPECT_THAT(job.errors, HasSubstr("tensor 'bigram.weight' (param)"));
+  EXPECT_THAT(job.errors, HasSubstr("resumed behind step 4"));
+  EXPECT_EQ(job.bytes("saved"), saved);
+  EXPECT_THAT(job.logged("step"), ElementsAre(1, 2, 3, 4, 5, 6));
+}
+
+TEST(Resume, NeverBeginsAnewUnasked) {
+  Job job;
+  EXPECT_EQ(job.train(1, {"--resume"}), 2);
+  EXPECT_THAT(job.errors, HasSubstr("there is no checkpoint to resume from"));
+  ASSERT_EQ(job.train(2, {"--save-every", "1"}), 0) << job.errors;
+  EXPECT_EQ(job.train(2, {"--save-every", "1"}), 2);
+  EXPECT_THAT(job.errors,
+              HasSubstr("has a checkpoint of step 2, expected none"));
+  job.damage(1);
+  job.damage(2);
+  EXPECT_EQ(job.train(3, {"--resume"}), 2);
+  EXPECT_THAT(job.errors, HasSubstr("step 2 is left out"));
+  EXPECT_THAT(job.errors, HasSubstr("step 1 is left out"));
+  EXPECT_THAT(job.errors, HasSubstr("none of the checkpoints there is whole"));
+  EXPECT_EQ(job.train(1, {"--resume", "--weights", "w"}), 2);
+  EXPECT_EQ(job.train(1, {"--save-every", "often"}), 2);
+  EXPECT_THAT(job.errors, HasSubstr("expected an integer from 1 to "));
+  EXPECT_THAT(job.errors, HasSubstr("or auto"));
+  EXPECT_EQ(job.train(1, {"--save-every", "0"}), 2);
+}
+
+TEST(Resume, WhatIsAnotherRunIsRefused) {
+  Job job;
+  ASSERT_EQ(job.train(2, {"--save-every", "2"}), 0) << job.errors;
+  const auto why = [&](auto change) {
+    runtime::Tables tables = bigramTables();
+    change(tables);
+    job.writeTables(tables);
+    EXPECT_EQ(job.train(3, {"--resume"}), 2);
+    return job.errors;
+  };
+  EXPECT_THAT(why([](auto &t) { t.seed = 4; }),
+              HasSubstr("the checkpoint of step 2 has seed 3, the program 4"));
+  EXPECT_THAT(why([](auto &t) { t.states[0].name = "other"; }),
+              HasSubstr("has no 'other' (param), which the program needs"));
+  // Another rate is one's own business, and said.
+  runtime::Tables tables = bigramTables();
+  tables.optimizer.learningRate = 0.25;
+  job.writeTables(tables);
+  EXPECT_EQ(job.train(3, {"--resume"}), 0);
+  EXPECT_THAT(job.errors, HasSubstr("another learning rate or schedule"));
+}
+
+TEST(Resume, AnIntervalIsChosenAndSaid) {
+  Job job;
+  ASSERT_EQ(job.train(6, {"--save-every", "auto"}), 0) << job.errors;
+  EXPECT_THAT(job.errors, HasSubstr("checkpoints: every "));
+  EXPECT_THAT(job.errors, HasSubstr("(0 seen)"));
+  EXPECT_EQ(job.steps().front(), 6);
+  ASSERT_EQ(job.train(8, {"--save-every", "auto", "--resume"}), 0)
+      << job.errors;
+  EXPECT_THAT(job.errors, HasSubstr("(1 seen)"));
+}
+
+//===----------------------------------------------------------------------===//
+// While training goes on
+//===----------------------------------------------------------------------===//
+
+/// The system's files, with something before each new file.
+class Watched final : public FileSystem {
+public:
+  std::function<Result<void>(const std::string &path)> beforeCreate;
+  bool refusesFolders = false;
+
+  Result<void> makeFolder(const std::string &path) override {
+    if (refusesFolders)
+      return Error{path + ": cannot be made: Input/output error"};
+    return real.makeFolder(path);
+  }
+  Result<std::unique_ptr<OutputFile>> create(const std::string &path) override {
+    if (auto done = beforeCreate(path); !done)
+      return done.error();
+    return real.create(path);
+  }
+  Result<void> rename(const std::string &from, const std::string &to) override {
+    return real.rename(from, to);
+  }
+  Result<void> replace(const std::string &from,
+                       const std::string &to) override {
+    return real.replace(from, to);
+  }
+  Result<void> removeFile(const std::string &path) override {
+    return real.removeFile(path);
+  }
+  Result<void> removeFolder(const std::string &path) override {
+    return real.removeFolder(path);
+  }
+  Result<void> syncFolder(const std::string &path) override {
+    return real.syncFolder(path);
+  }
+  Result<std::unique_ptr<InputFile>>
+  open(const std::string &path) const override {
+    return real.open(path);
+  }
+  Result<std::vector<Entry>> list(const std::string &path) const override {
+    return real.list(path);
+  }
+  Result<uint64_t> freeBytes(const std::string &path) const override {
+    return real.freeBytes(path);
+  }
+  Result<std::unique_ptr<Lock>> lock(const std::string &path) override {
+    return real.lock(path);
+  }
+
+private:
+  FileSystem &real = realFileSystem();
+};
+
+/// Trains with other files; gives the status and what was said.
+heddle_rt_status trainWith(Job &job, FileSystem &files, int64_t steps,
+                           int64_t every) {
+  train::Job parts;
+  parts.options.data = job.data;
+  parts.options.checkpoints = job.checkpoints;
+  parts.options.saveEvery = std::to_string(every);
+  parts.options.keep = 9;
+  parts.tables = bigramTables();
+  parts.steps = steps;
+  parts.files = &files;
+  const auto data =
+      train::Data::open(job.data, {kSequences, kLength, kVocabulary, 3});
+  parts.data = data->get();
+  testing::internal::CaptureStderr();
+  const host::RunResult result =
+      host::runRanks(4, {}, [&](heddle_rt_context *context) {
+        bool common = false;
+        return trainRank(context, parts, common);
+      });
+  job.errors = testing::internal::GetCapturedStderr() + result.message;
+  return result.status;
+}
+
+/// bigram.weight of a checkpoint, whole.
+std::vector<std::byte> weightAt(const Job &job, int64_t step) {
+  const auto found = Checkpoint::open(realFileSystem(), job.folderOf(step));
+  EXPECT_TRUE(found && found->verify()) << step;
+  const StateRecord &state =
+      found->manifest().tensors.at("bigram.weight").at("param");
+  std::vector<std::byte> bytes(kVocabulary * kVocabulary * 4);
+  EXPECT_TRUE(found->read(state, {{0, 0}, {kVocabulary, kVocabulary}}, bytes));
+  return bytes;
+}
+
+TEST(TwoPhases, WhatChangesAfterTheCopyDoesNotReachTheDisk) {
+  Job job, plain;
+  Watched files;
+  // No byte is written before the last step has begun.
+  const int64_t last = stepsBegun() + 6;
+  files.beforeCreate = [&](const std::string &) -> Result<void> {
+    waitForSteps(last);
+    return {};
+  };
+  ASSERT_EQ(trainWith(job, files, 6, 2), HEDDLE_RT_OK) << job.errors;
+  // The ones that were due while it was in flight are left out, and said.
+  EXPECT_THAT(job.steps(), ElementsAre(6, 2));
+  EXPECT_THAT(job.errors, HasSubstr("step 4 is not saved (1 so far): the "
+                                    "checkpoint of step 2 is still being"));
+  ASSERT_EQ(plain.train(2, {"--save-every", "2"}), 0) << plain.errors;
+  EXPECT_EQ(weightAt(job, 2), weightAt(plain, 2));
+  EXPECT_NE(weightAt(job, 2), weightAt(job, 6));
+}
+
+TEST(TwoPhases, AFailedSaveIsToldAndTheNextOneIsMade) {
+  Job job;
+  Watched files;
+  // Of the first checkpoint a file of rank 3 cannot be made.
+  files.beforeCreate = [&](const std::string &path) -> Result<void> {
+    if (path.find("step-0000000001") != std::string::npos &&
+        path.find("rank-00003") != std::string::npos)
+      return Error{path + ": cannot be made: No space left on device"};
+    return {};
+  };
+  ASSERT_EQ(trainWith(job, files, 6, 1), HEDDLE_RT_OK) << job.errors;
+  EXPECT_THAT(job.errors, HasSubstr("step 1 failed on rank 3: "));
+  EXPECT_THAT(job.errors, HasSubstr("No space left on device"));
+  EXPECT_EQ(job.steps().front(), 6);
+  EXPECT_THAT(job.steps(), Not(testing::Contains(1)));
+  for (int64_t step : job.steps())
+    weightAt(job, step);
+  const auto entries = realFileSystem().list(job.checkpoints);
+  for (const Entry &entry : *entries)
+    EXPECT_FALSE(entry.name.starts_with(".tmp")) << entry.name;
+}
+
+TEST(TwoPhases, ADiskThatRefusesEverythingStopsTheRun) {
+  Job job;
+  Watched files;
+  files.refusesFolders = true;
+  EXPECT_EQ(trainWith(job, files, 50, 1), HEDDLE_RT_CHECK_FAILED);
+  EXPECT_THAT(job.errors, HasSubstr("3 in a row, so training stopped"));
+  EXPECT_TRUE(job.steps().empty());
+}
+
+} // namespace
