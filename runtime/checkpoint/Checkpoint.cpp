@@ -67,6 +67,15 @@ Result<Checkpoint> Checkpoint::open(const FileSystem &files,
   if (const auto step = stepOfFolder(name); step && *step != c.contents.step)
     return Error{fmt::format("{}: is the checkpoint of step {}", c.path,
                              c.contents.step)};
+  return of(files, std::move(c.path), std::move(c.contents));
+}
+
+Checkpoint Checkpoint::of(const FileSystem &files, std::string folder,
+                          Manifest manifest) {
+  Checkpoint c;
+  c.files = &files;
+  c.path = std::move(folder);
+  c.contents = std::move(manifest);
   c.byFile.resize(c.contents.files.size());
   for (const auto &[tensor, states] : c.contents.tensors)
     for (const auto &[role, state] : states)
@@ -82,20 +91,26 @@ Result<Checkpoint> Checkpoint::open(const FileSystem &files,
 Result<void> Checkpoint::checkHeader(size_t f, const InputFile &in) const {
   const FileRecord &record = contents.files[f];
   const std::string name = path + "/" + record.name;
-  std::string header(record.headerBytes, '\0');
+  const auto damaged = [&](const std::string &why) {
+    return Error{fmt::format("{}: the header is damaged: {}", name, why)};
+  };
+  // Its size first: a manifest could name one that no memory has.
+  std::byte begin[8] = {};
+  if (record.bytes >= sizeof begin)
+    if (auto done = in.read(0, begin); !done)
+      return done;
+  Result<uint64_t> bytes = safetensorsHeaderBytes(begin, record.bytes, name);
+  if (!bytes)
+    return damaged(bytes.message());
+  if (*bytes != record.headerBytes)
+    return damaged(
+        fmt::format("found {} bytes, expected {}", *bytes, record.headerBytes));
+  std::string header(*bytes, '\0');
   if (auto done = in.read(0, std::as_writable_bytes(std::span(header))); !done)
     return done;
   if (const uint32_t crc = crc32c(bytesOf(header)); crc != record.headerCrc)
-    return Error{fmt::format("{}: the header is damaged: found CRC-32C {:08x}, "
-                             "expected {:08x}",
-                             name, crc, record.headerCrc)};
-  Result<uint64_t> bytes =
-      safetensorsHeaderBytes(bytesOf(header), record.bytes, name);
-  if (!bytes)
-    return bytes.error();
-  if (*bytes != record.headerBytes)
-    return Error{fmt::format("{}: found a header of {} bytes, expected {}",
-                             name, *bytes, record.headerBytes)};
+    return damaged(fmt::format("found CRC-32C {:08x}, expected {:08x}", crc,
+                               record.headerCrc));
   Result<SafetensorsHeader> read =
       readSafetensorsHeader(header, record.bytes, name);
   if (!read)

@@ -20,6 +20,9 @@ class Checkpoint {
 public:
   /// `folder`: .../step-NNNNNNNNNN, or a copy of one under any name.
   static Result<Checkpoint> open(const FileSystem &files, std::string folder);
+  /// Files that a manifest describes, which nothing vouches for.
+  static Checkpoint of(const FileSystem &files, std::string folder,
+                       Manifest manifest);
   Checkpoint(Checkpoint &&) = default;
   Checkpoint &operator=(Checkpoint &&) = default;
 

@@ -129,7 +129,9 @@ Result<void> commitSave(FileSystem &files, const SaveName &name,
   }
   if (auto done = commitFolder(files, name, manifest); !done)
     return done;
-  return writeLatest(files, name);
+  // It is committed; nothing depends on this.
+  (void)writeLatest(files, name);
+  return {};
 }
 
 Result<void> prepareRoot(FileSystem &files, const std::string &root) {
@@ -152,7 +154,8 @@ Result<void> removeOld(FileSystem &files, const std::string &root, int64_t keep,
   std::sort(steps.rbegin(), steps.rend());
   std::vector<std::string> trash;
   for (size_t i = size_t(keep); i < steps.size(); ++i) {
-    trash.push_back(root + "/.trash-" + stepFolder(steps[i]));
+    trash.push_back(
+        fmt::format("{}/.trash-{}-{}", root, stepFolder(steps[i]), newId()));
     if (auto done =
             files.rename(root + "/" + stepFolder(steps[i]), trash.back());
         !done)

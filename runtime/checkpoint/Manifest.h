@@ -9,7 +9,7 @@
 //       model/rank-00000.safetensors     parameters
 //       optim/rank-00000.safetensors     masters and moments
 //     .tmp-step-0000001300-ID/    being written
-//     .trash-step-0000001000      being removed
+//     .trash-step-0000001000-ID   being removed
 //
 // A tensor has the name and the shape that it has in its model's published
 // files: unfused, without padding, whatever the plan. Extents are boxes of it.

@@ -323,10 +323,9 @@ std::optional<std::string> tilingFault(const std::vector<int64_t> &shape,
           box.offset[d] > shape[d] - box.size[d])
         return fmt::format("extent {} is empty or stands out of [{}]",
                            textOf(box), fmt::join(shape, ", "));
-    // Each box is inside, so one more than all elements is an overlap.
-    found += box.elements();
-    if (found > expected)
-      break;
+    if (__builtin_add_overflow(found, box.elements(), &found) ||
+        found > expected)
+      return "the extents have more elements than the tensor";
   }
   if (std::optional<std::string> fault = firstOverlap(std::move(boxes)))
     return fault;

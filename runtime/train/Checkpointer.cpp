@@ -244,22 +244,25 @@ heddle_rt_status Checkpointer::startCommit() {
     reports.emplace_back(all.begin() + int64_t(r * most),
                          all.begin() + int64_t(r * most) + sizes[r]);
   runInBackground([this, m = manifest()]() -> Result<void> {
-    if (auto done =
-            checkpoint::commitSave(files, name, rank.tables, m, reports);
-        !done)
-      return done;
-    // Those that do not vouch for themselves are neither kept nor removed.
-    const auto steps = checkpoint::listSteps(files, name.root);
-    if (!steps)
-      return steps.error();
-    std::vector<int64_t> valid;
-    for (int64_t step : *steps)
-      if (checkpoint::Checkpoint::open(files, name.root + "/" +
-                                                  checkpoint::stepFolder(step)))
-        valid.push_back(step);
-    return checkpoint::removeOld(files, name.root, options.keep, valid);
+    auto done = checkpoint::commitSave(files, name, rank.tables, m, reports);
+    if (done)
+      kept = removeOlder();
+    return done;
   });
   return HEDDLE_RT_OK;
+}
+
+/// Those that do not vouch for themselves are neither kept nor removed.
+Result<void> Checkpointer::removeOlder() const {
+  const auto steps = checkpoint::listSteps(files, name.root);
+  if (!steps)
+    return steps.error();
+  std::vector<int64_t> valid;
+  for (int64_t step : *steps)
+    if (checkpoint::Checkpoint::open(files, name.root + "/" +
+                                                checkpoint::stepFolder(step)))
+      valid.push_back(step);
+  return checkpoint::removeOld(files, name.root, options.keep, valid);
 }
 
 /// Told once, by the first rank; training goes on.
@@ -274,8 +277,8 @@ heddle_rt_status Checkpointer::saveFailed(int64_t who, const std::string &why) {
     checkpoint::abandonSave(files, name);
     note("warning: " + text);
   }
-  if (nextSave != kNever)
-    nextSave = std::max(nextSave, name.step + std::max<int64_t>(interval, 1));
+  if (!options.saveEvery.empty())
+    nextSave = name.step + std::max<int64_t>(interval, 1);
   if (++failures < kMostFailures)
     return HEDDLE_RT_OK;
   common = true;
@@ -309,6 +312,9 @@ heddle_rt_status Checkpointer::endSave(const std::vector<int64_t> &outcomes) {
   join();
   failures = 0;
   lastSaved = name.step;
+  if (!kept)
+    note("warning: older checkpoints could not be removed: " + kept.message());
+  kept = {};
   if (options.saveEvery != "auto")
     return HEDDLE_RT_OK;
   if (rank.rank == 0)
@@ -355,14 +361,15 @@ heddle_rt_status Checkpointer::boundary(int64_t step, double seconds) {
   return begin(step);
 }
 
+heddle_rt_status Checkpointer::drain() {
+  while (phase != Phase::Idle) {
+    join();
+    HEDDLE_RT_TRY(advance());
+  }
+  return HEDDLE_RT_OK;
+}
+
 heddle_rt_status Checkpointer::finish(int64_t step) {
-  const auto drain = [&]() -> heddle_rt_status {
-    while (phase != Phase::Idle) {
-      join();
-      HEDDLE_RT_TRY(advance());
-    }
-    return HEDDLE_RT_OK;
-  };
   HEDDLE_RT_TRY(drain());
   if (options.saveEvery.empty() || step == 0 || lastSaved == step)
     return HEDDLE_RT_OK;

@@ -39,6 +39,10 @@ public:
   /// Behind the last step: saves it, and waits until all is written.
   heddle_rt_status finish(int64_t step);
 
+  /// Waits until what is in flight is written: also where training stops with
+  /// an error that all ranks share.
+  heddle_rt_status drain();
+
 private:
   enum class Phase { Idle, Writing, Committing };
   enum Outcome : int64_t { Running, Done, Failed };
@@ -52,6 +56,7 @@ private:
   heddle_rt_status begin(int64_t step);
   heddle_rt_status advance();
   heddle_rt_status startCommit();
+  Result<void> removeOlder() const;
   heddle_rt_status endSave(const std::vector<int64_t> &outcomes);
   heddle_rt_status saveFailed(int64_t who, const std::string &why);
   heddle_rt_status agree(const Result<void> &own);
@@ -75,6 +80,7 @@ private:
   std::thread writer;
   std::atomic<int64_t> outcome{Running}; ///< of the thread
   std::string failure;                   ///< where it failed
+  Result<void> kept; ///< of the thread: whether older ones could be removed
   std::vector<int64_t> report;
   std::vector<std::vector<int64_t>> reports; ///< of all, on the first rank
 

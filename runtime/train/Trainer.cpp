@@ -194,7 +194,14 @@ heddle_rt_status Trainer::run() {
                               done, job.steps));
   for (int64_t number = done + 1; number <= job.steps; ++number) {
     const double start = now();
-    HEDDLE_RT_TRY(step(number));
+    if (const heddle_rt_status status = step(number)) {
+      if (!checkpoints || !common)
+        return status;
+      // What was saved before is not lost with the run.
+      const std::string why = heddle_rt_last_error();
+      (void)checkpoints->drain();
+      return runtime::fail(status, "{}", why);
+    }
     if (checkpoints)
       HEDDLE_RT_TRY(checkpoints->boundary(number, now() - start));
   }

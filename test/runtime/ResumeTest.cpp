@@ -63,8 +63,12 @@ TEST(Resume, ThreeAndThreeStepsAreSixBitByBit) {
 
 TEST(Resume, TheNewestThatIsWholeAndLoudly) {
   Job job;
-  ASSERT_EQ(job.train(6, {"--save-every", "2", "--save", job.file("saved")}), 0)
-      << job.errors;
+  ASSERT_EQ(job.train(2, {"--save-every", "2"}), 0) << job.errors;
+  for (int64_t step : {4, 6})
+    ASSERT_EQ(job.train(step, {"--save-every", "2", "--resume", "--save",
+                               job.file("saved")}),
+              0)
+        << job.errors;
   const std::string saved = job.bytes("saved");
   // As many as are kept, and the last step is one of them.
   EXPECT_THAT(job.steps(), ElementsAre(6, 4));
@@ -82,7 +86,8 @@ TEST(Resume, NeverBeginsAnewUnasked) {
   Job job;
   EXPECT_EQ(job.train(1, {"--resume"}), 2);
   EXPECT_THAT(job.errors, HasSubstr("there is no checkpoint to resume from"));
-  ASSERT_EQ(job.train(2, {"--save-every", "1"}), 0) << job.errors;
+  ASSERT_EQ(job.train(1, {"--save-every", "1"}), 0) << job.errors;
+  ASSERT_EQ(job.train(2, {"--save-every", "1", "--resume"}), 0) << job.errors;
   EXPECT_EQ(job.train(2, {"--save-every", "1"}), 2);
   EXPECT_THAT(job.errors,
               HasSubstr("has a checkpoint of step 2, expected none"));
@@ -201,8 +206,8 @@ heddle_rt_status trainWith(Job &job, FileSystem &files, int64_t steps,
       train::Data::open(job.data, {kSequences, kLength, kVocabulary, 3});
   parts.data = data->get();
   testing::internal::CaptureStderr();
-  const host::RunResult result =
-      host::runRanks(4, {}, [&](heddle_rt_context *context) {
+  const ranks::RunResult result =
+      ranks::runRanks(4, {}, [&](heddle_rt_context *context) {
         bool common = false;
         return trainRank(context, parts, common);
       });
@@ -240,18 +245,36 @@ TEST(TwoPhases, WhatChangesAfterTheCopyDoesNotReachTheDisk) {
   EXPECT_NE(weightAt(job, 2), weightAt(job, 6));
 }
 
+TEST(TwoPhases, WhatIsInFlightIsWrittenWhereTheRunStops) {
+  Job job;
+  Watched files;
+  const int64_t second = stepsBegun() + 2;
+  files.beforeCreate = [&](const std::string &) -> Result<void> {
+    waitForSteps(second);
+    plantFault(Fault::LossIsNan);
+    return {};
+  };
+  const heddle_rt_status status = trainWith(job, files, 1000, 1);
+  plantFault(Fault::None);
+  EXPECT_EQ(status, HEDDLE_RT_CHECK_FAILED);
+  EXPECT_THAT(job.errors, HasSubstr("the loss is nan"));
+  ASSERT_FALSE(job.steps().empty());
+  for (int64_t step : job.steps())
+    weightAt(job, step);
+}
+
 TEST(TwoPhases, AFailedSaveIsToldAndTheNextOneIsMade) {
   Job job;
   Watched files;
-  // Of the first checkpoint a file of rank 3 cannot be made.
+  // Of the first checkpoint a file of rank 1 cannot be made.
   files.beforeCreate = [&](const std::string &path) -> Result<void> {
     if (path.find("step-0000000001") != std::string::npos &&
-        path.find("rank-00003") != std::string::npos)
+        path.find("rank-00001") != std::string::npos)
       return Error{path + ": cannot be made: No space left on device"};
     return {};
   };
   ASSERT_EQ(trainWith(job, files, 6, 1), HEDDLE_RT_OK) << job.errors;
-  EXPECT_THAT(job.errors, HasSubstr("step 1 failed on rank 3: "));
+  EXPECT_THAT(job.errors, HasSubstr("step 1 failed on rank 1: "));
   EXPECT_THAT(job.errors, HasSubstr("No space left on device"));
   EXPECT_EQ(job.steps().front(), 6);
   EXPECT_THAT(job.steps(), Not(testing::Contains(1)));

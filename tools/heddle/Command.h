@@ -29,6 +29,7 @@ struct Command {
 };
 
 Command calibrateCommand();
+Command checkpointCommand();
 Command compileCommand();
 Command doctorCommand();
 Command explainCommand();

@@ -25,7 +25,8 @@ int main(int argc, char **argv) {
   if (argc < 2) {
     fmt::print(stderr,
                "error: expected a command: plan, explain, report, compile, "
-               "run, verify or doctor; `heddle --help` lists them\n");
+               "run, verify, checkpoint, calibrate or doctor; `heddle --help` "
+               "lists them\n");
     return kBadInput;
   }
   if (!llvm::cl::ParseCommandLineOptions(
@@ -41,7 +42,8 @@ int main(int argc, char **argv) {
       return refuse(loaded.error());
   for (Command command :
        {planCommand(), explainCommand(), reportCommand(), calibrateCommand(),
-        compileCommand(), runCommand(), verifyCommand(), doctorCommand()})
+        compileCommand(), runCommand(), verifyCommand(), checkpointCommand(),
+        doctorCommand()})
     if (*command.options)
       return command.run();
   fmt::print(stderr, "error: expected a command before '{}'\n", argv[1]);
