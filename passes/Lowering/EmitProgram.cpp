@@ -212,8 +212,8 @@ LogicalResult writeProgram(const ProgramText &text, StringRef folder,
     return success();
   for (StringRef room :
        {"include/heddle/Runtime", "include/heddle/Support", "lib/Support",
-        "runtime/common", "runtime/ranks", "runtime/host",
-        "runtime/checkpoint", "runtime/train"}) {
+        "runtime/common", "runtime/ranks", "runtime/host", "runtime/checkpoint",
+        "runtime/train"}) {
     SmallString<128> from(sourceRoot), to(folder);
     llvm::sys::path::append(from, room);
     llvm::sys::path::append(to, "runtime", room);

@@ -194,6 +194,57 @@ Result<void> Checkpoint::verify() const {
   return {};
 }
 
+namespace {
+
+/// A part that an extent has and a box wants, as lines of elements that are
+/// neighbours in both.
+class Lines {
+public:
+  Lines(const Box &part, const Box &extent, const Box &box)
+      : size(part.size), from(size.size(), 1), into(size.size(), 1) {
+    const size_t n = size.size();
+    for (size_t d = n; d-- > 1;) {
+      from[d - 1] = from[d] * extent.size[d];
+      into[d - 1] = into[d] * box.size[d];
+    }
+    for (outer = n; outer > 0;) {
+      --outer;
+      length *= size[outer];
+      if (size[outer] != extent.size[outer] || size[outer] != box.size[outer])
+        break;
+    }
+    for (size_t d = 0; d < n; ++d) {
+      start += (part.offset[d] - extent.offset[d]) * from[d];
+      place += (part.offset[d] - box.offset[d]) * into[d];
+      if (d < outer)
+        count *= size[d];
+    }
+  }
+
+  /// First element of line `i`, in the extent and in the box.
+  std::pair<int64_t, int64_t> at(int64_t i) const {
+    std::pair<int64_t, int64_t> line = {start, place};
+    for (size_t d = outer; d-- > 0;) {
+      line.first += i % size[d] * from[d];
+      line.second += i % size[d] * into[d];
+      i /= size[d];
+    }
+    return line;
+  }
+  /// Elements of the extent from one line to the next.
+  int64_t step() const { return outer > 0 ? from[outer - 1] : length; }
+
+  int64_t count = 1, length = 1;
+
+private:
+  const std::vector<int64_t> &size;
+  std::vector<int64_t> from, into; ///< elements behind one step along each
+  size_t outer;                    ///< dimensions before this number lines
+  int64_t start = 0, place = 0;
+};
+
+} // namespace
+
 Result<void> Checkpoint::readPart(const Extent &extent, int64_t width,
                                   const Box &part, const Box &box,
                                   std::span<std::byte> to) const {
@@ -201,62 +252,32 @@ Result<void> Checkpoint::readPart(const Extent &extent, int64_t width,
   Result<std::unique_ptr<InputFile>> in = files->open(path + "/" + record.name);
   if (!in)
     return in.error();
-  const size_t n = part.size.size();
-  // Elements behind one step along a dimension, in the extent and in the box.
-  std::vector<int64_t> from(n, 1), into(n, 1);
-  for (size_t d = n; d-- > 1;) {
-    from[d - 1] = from[d] * extent.box.size[d];
-    into[d - 1] = into[d] * box.size[d];
-  }
-  // Dimensions from `run` on are neighbours in both.
-  size_t run = n;
-  int64_t elements = 1;
-  while (run > 0) {
-    --run;
-    elements *= part.size[run];
-    if (part.size[run] != extent.box.size[run] ||
-        part.size[run] != box.size[run])
-      break;
-  }
-  int64_t start = 0, place = 0, runs = 1;
-  for (size_t d = 0; d < n; ++d) {
-    start += (part.offset[d] - extent.box.offset[d]) * from[d];
-    place += (part.offset[d] - box.offset[d]) * into[d];
-    if (d < run)
-      runs *= part.size[d];
-  }
+  const Lines lines(part, extent.box, box);
+  const auto bytes = size_t(lines.length * width);
   // Lines that are cut out of longer ones are read with what lies between,
   // unless that is most of it.
-  const int64_t step = run > 0 ? from[run - 1] : elements;
-  const bool apart = runs == 1 ||
-                     uint64_t(elements * width) >= kChunkBytes / 64 ||
-                     step / elements > 64;
-  std::vector<std::byte> lines;
-  uint64_t have = 0;
+  const bool apart = lines.count == 1 || bytes >= kChunkBytes / 64 ||
+                     lines.step() / lines.length > 64;
+  std::vector<std::byte> chunk;
+  uint64_t have = 0; // where the chunk begins
   const uint64_t base = record.headerBytes + extent.begin;
-  const uint64_t dataEnd = extent.end - extent.begin;
-  for (int64_t i = 0; i < runs; ++i) {
-    int64_t rest = i, source = start, target = place;
-    for (size_t d = run; d-- > 0;) {
-      source += rest % part.size[d] * from[d];
-      target += rest % part.size[d] * into[d];
-      rest /= part.size[d];
-    }
+  for (int64_t i = 0; i < lines.count; ++i) {
+    const auto [source, target] = lines.at(i);
     const uint64_t offset = uint64_t(source * width);
-    const size_t bytes = size_t(elements * width);
-    std::byte *const at = to.data() + target * width;
+    std::byte *const line = to.data() + target * width;
     if (apart) {
-      if (auto done = (*in)->read(base + offset, {at, bytes}); !done)
+      if (auto done = (*in)->read(base + offset, {line, bytes}); !done)
         return done;
       continue;
     }
-    if (offset < have || offset + bytes > have + lines.size()) {
+    if (offset < have || offset + bytes > have + chunk.size()) {
       have = offset;
-      lines.resize(size_t(std::min(kChunkBytes, dataEnd - offset)));
-      if (auto done = (*in)->read(base + offset, lines); !done)
+      chunk.resize(
+          size_t(std::min(kChunkBytes, extent.end - extent.begin - offset)));
+      if (auto done = (*in)->read(base + offset, chunk); !done)
         return done;
     }
-    memcpy(at, lines.data() + (offset - have), bytes);
+    memcpy(line, chunk.data() + (offset - have), bytes);
   }
   return {};
 }

@@ -203,7 +203,7 @@ static int exportFolder(const Checkpoint &from) {
                                     role.getValue())});
   std::string text;
   if (!config.empty()) {
-    Result<std::string> read = readFile(std::string(config));
+    Result<std::string> read = readFile(config.getValue());
     if (!read)
       return refuse(read.error());
     text = std::move(*read);
@@ -212,7 +212,7 @@ static int exportFolder(const Checkpoint &from) {
               paths[1]);
 }
 
-static int import() {
+static int importFolder() {
   Result<Checkpoint> from = openHf(files(), paths[0]);
   if (!from)
     return refuse(from.error());
@@ -292,7 +292,7 @@ static const Action kActions[] = {
     {"convert", "CHECKPOINT ROOT [--for DIR]", 2, nullptr, convert},
     {"export-hf", "CHECKPOINT FOLDER [--role ROLE] [--config FILE]", 2, nullptr,
      exportFolder},
-    {"import-hf", "FOLDER ROOT", 2, import, nullptr},
+    {"import-hf", "FOLDER ROOT", 2, importFolder, nullptr},
     {"reshard-plan", "CHECKPOINT --for DIR", 1, nullptr, reshardPlan},
     {"interval", "--ranks N --pause SECONDS", 0, interval, nullptr}};
 
