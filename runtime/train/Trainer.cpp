@@ -179,6 +179,13 @@ heddle_rt_status Trainer::openLog(int64_t done) {
 heddle_rt_status Trainer::run() {
   std::optional<Checkpointer> checkpoints;
   int64_t done = 0;
+  if (job.options.savesOrResumes() && scalesLoss) {
+    common = true;
+    return runtime::invalid(
+        "--save-every, --resume: the program scales its loss (fp16), and "
+        "checkpoints have no place for the scale yet; --save FILE leaves the "
+        "parameters behind the last step");
+  }
   if (job.options.savesOrResumes()) {
     checkpoints.emplace(
         rank, job.options, *job.files, common,
