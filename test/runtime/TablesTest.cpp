@@ -250,7 +250,7 @@ TEST(Extents, ScatterAndGatherOfRandomLayouts) {
       for (int64_t r = 0; r < extents.runCount(); ++r)
         extents.toBlock(r, whole.data() + extents.runStart(r), block.data());
       // Each held element is where the definition says; the rest is padding.
-      const auto at = coordinatesOf(drawn.mesh, rank);
+      const auto at = runtime::coordinatesOf(drawn.mesh, rank);
       std::vector<float> expected(block.size(), -1);
       for (int64_t e = 0; e < elements; ++e) {
         const auto index = drawn.logicalIndex(e);

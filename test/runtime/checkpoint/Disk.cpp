@@ -73,6 +73,8 @@ Error cannot(const std::string &path, const char *why) {
 
 std::optional<Disk::Place> Disk::find(const std::string &path) const {
   Place at = {0, "", 0};
+  if (path == ".") // where relative paths begin
+    return at;
   for (size_t from = 0; from < path.size();) {
     const size_t slash = std::min(path.find('/', from), path.size());
     if (at.inode < 0 || !inodes[size_t(at.inode)].isFolder)
