@@ -113,6 +113,7 @@ Result<Checkpoint> openHf(const FileSystem &files, const std::string &folder) {
   if (names.empty())
     return Error{fmt::format("{}: found no .safetensors", folder)};
   Manifest manifest;
+  manifest.progress.optimizer.type = "none"; // nobody has trained it here
   manifest.id = std::string(32, '0');
   manifest.profile = "logical";
   for (const std::string &name : names)

@@ -25,7 +25,9 @@ Disk savedUnder(const LayoutSpec &spec) {
 
 Checkpoint opened(const Disk &disk, const std::string &folder) {
   Result<Checkpoint> found = Checkpoint::open(disk, folder);
-  EXPECT_TRUE(found && found->verify());
+  EXPECT_TRUE(found) << found.message();
+  const Result<void> verified = found->verify();
+  EXPECT_TRUE(verified) << verified.message();
   return std::move(*found);
 }
 
