@@ -170,7 +170,7 @@ def planner_plans_all_compile(case, assertion, plan):
                 if (config, sizes) in compiled or found["not_compiled_yet"]:
                     continue
                 if sizes[0] > 1 and sizes[1] % 2 and sizes[1] > 1:
-                    raise Missing(f"stages with an odd tp to compile: {config.name} with {found['text']} does not end")
+                    raise Missing(f"stages with an odd tp: the checks of {config.name} with {found['text']} take minutes")
                 compiled.add((config, sizes))
                 require_compiled(case, options, found, config)
     counts[1] = len(compiled)
