@@ -4,7 +4,7 @@
 // step, for all (dp, tp) whose product is 1, 2, 4 or 8, with one micro-batch
 // and with four, with sequences whole and cut over tp (saved in parts and
 // gathered), on models and sequences whose sizes divide and on ones whose do
-// not; in fp32 and in bf16 with a master.
+// not; in fp32, and in bf16 and fp16 with a master.
 //
 // HEDDLE_MATRIX_FULL=1 runs all of them; else a seeded sample.
 //
@@ -86,7 +86,7 @@ const Sequences kSequences[] = {
     {"_gathered", R"(, "sequence_parallel": true, "save_gathered": true)"},
 };
 
-/// bf16 with a master: gradients in either format, reduced in either.
+/// Narrow formats with a master: gradients in either, reduced in either.
 const Sequences kFormats[] = {
     {"_bf16", R"(, "precision": "bf16", "zero": {"stage": 1})"},
     {"_fp16", R"(, "precision": "fp16", "zero": {"stage": 1})"},
@@ -200,7 +200,7 @@ TEST_P(PlanMatrix, EqualsOneDeviceAfterEveryPhase) {
   train.sequenceLength = model.kvHeads == 2 ? 8 : 7;
   train.globalBatch = 8 * c.microBatches;
   train.optimizer.kind = OptimizerKind::Sgd;
-  train.precision = {"fp32", "bf16"};
+  train.precision = {"fp32", "bf16", "fp16"};
   int64_t microBatch = 8 / c.dp;
   Plan one = planOf(model, 1, 1, 8, c.microBatches, "");
   Plan plan = planOf(model, c.dp, c.tp, microBatch, c.microBatches,
