@@ -38,7 +38,7 @@ std::int64_t EstimateTables::libraries() const {
 //===----------------------------------------------------------------------===//
 
 /// One layer with a plain MLP and plain attention, of the same widths.
-static ModelConfig standInOf(const ModelConfig &model) {
+static ModelConfig modelOfOne(const ModelConfig &model) {
   ModelConfig standIn = model;
   standIn.layers = 1;
   standIn.experts.reset();
@@ -49,7 +49,7 @@ static ModelConfig standInOf(const ModelConfig &model) {
 }
 
 /// A plan of one layer and one sequence, in a format that is compiled.
-static PlanPoint standInOf(const PlanPoint &point) {
+static PlanPoint pointOfOne(const PlanPoint &point) {
   PlanPoint one;
   one.tp = point.tp;
   one.sequenceParallel = point.sequenceParallel;
@@ -73,15 +73,120 @@ const PointShape &EstimateTables::shapeOf(const PlanPoint &point) {
   return found->second;
 }
 
-/// Whether a saved value is computed again without a product. Queries and keys
-/// that are normed are saved before their norm too.
-static bool isFree(const ModelConfig &model, const std::string &name) {
-  return name == "n1" || name == "n2" || name == "m" ||
-         (model.qkNorm && (name == "qr" || name == "kr"));
+namespace {
+/// One dense layer under one choice, its backward in one function and in two.
+class LayerUnder {
+public:
+  LayerUnder(const ModelConfig &model, const RankSizes &sizes,
+             const PlanRecompute &choice)
+      : model(model), sizes(sizes),
+        edge(sizes.edgeTokens() * sizes.d * sizes.formats.compute) {
+    const std::vector<BlockOp> forward = blockForward(model, sizes),
+                               backward = blockBackward(model, sizes);
+    const std::vector<SavedValue> saved = savedPerLayer(model, sizes);
+    whole = layersUnder(choice, forward, {backward}, saved, sizes);
+    split = layersUnder(choice, forward, halvesOf(backward), saved, sizes);
+    kept = keptValues(split);
+    readByWeights = readOutside(split.backward[1]);
+  }
+
+  /// Adds what the choice \p bit has of values. Without an MLP: not what one
+  /// saves and keeps.
+  void addTo(std::map<std::string, LayerValue> &values, Choices bit,
+             bool withMlp) const {
+    auto find = [&](const std::string &kind, const std::string &key,
+                    std::int64_t bytes) -> LayerValue & {
+      LayerValue &value = values[kind + key];
+      value.bytes = bytes;
+      return value;
+    };
+    for (const SavedValue &each : whole.saved)
+      if (withMlp || !isOfMlp(each.name)) {
+        LayerValue &value = find("", each.name, each.bytes);
+        value.saved |= bit;
+        value.forWeights |= isForWeights(savedKey(each.name, sizes)) ? bit : 0;
+        value.goesOn = each.name == "x2";
+      }
+    for (const BlockValue &each : kept)
+      if (withMlp || !isOfMlp(each.key))
+        find("kept ", each.key, each.bytes).kept |= bit;
+    if (isForWeights("d_out"))
+      find("kept ", "d_out", edge).kept |= bit;
+  }
+
+  LayerFrames frames() const {
+    // A block's other result, where it is not saved. A gradient that is kept as
+    // it came in is not written over.
+    return {forwardFrame(model, sizes, whole).frameBytes +
+                (whole.saves("x2") ? 1 : 2) * edge,
+            backwardFrame(whole).frameBytes + edge,
+            std::max(backwardFrame(split).frameBytes +
+                         (isForWeights("d_out") ? 2 : 1) * edge,
+                     backwardFrame(split, 1).frameBytes)};
+  }
+
+private:
+  static bool isOfMlp(const std::string &key) {
+    static const std::set<std::string> ofMlp = {"gate", "up",     "m",
+                                                "d_m",  "d_gate", "d_up"};
+    return ofMlp.count(key) > 0;
+  }
+  bool isForWeights(const std::string &key) const {
+    return std::count(readByWeights.begin(), readByWeights.end(), key) > 0 &&
+           std::none_of(kept.begin(), kept.end(), [&](const BlockValue &value) {
+             return value.key == key;
+           });
+  }
+
+  const ModelConfig &model;
+  const RankSizes &sizes;
+  const std::int64_t edge;
+  LayersUnder whole, split;
+  std::vector<BlockValue> kept;
+  std::vector<std::string> readByWeights;
+};
+} // namespace
+
+static StandIn makeStandIn(const ModelConfig &model, const RankSizes &sizes) {
+  StandIn made;
+  made.sizes = sizes;
+  std::map<std::string, LayerValue> dense, withoutMlp;
+  auto add = [&](PointRecompute point, PlanRecomputeKind kind) {
+    PlanRecompute asked; // of no values
+    asked.kind = kind;
+    const LayerUnder layer(model, sizes, asked);
+    const auto at = static_cast<std::size_t>(point);
+    made.dense.frames[at] = made.withoutMlp.frames[at] = layer.frames();
+    layer.addTo(dense, choice(point), true);
+    layer.addTo(withoutMlp, choice(point), false);
+  };
+  add(PointRecompute::None, PlanRecomputeKind::Values);
+  add(PointRecompute::Selective, PlanRecomputeKind::Selective);
+  add(PointRecompute::Full, PlanRecomputeKind::Full);
+  for (const auto &[name, value] : dense)
+    made.dense.values.push_back(value);
+  for (const auto &[name, value] : withoutMlp)
+    made.withoutMlp.values.push_back(value);
+  return made;
 }
 
-Result<RankSizes> EstimateTables::sizesOf(const PlanPoint &point) {
-  const PlanPoint plan = standInOf(point);
+void LayerShape::sum() {
+  auto sumOf = [&](PointRecompute kind) {
+    SavedBytes bytes;
+    for (const LayerValue &value : values) {
+      bytes.all += value.saved & choice(kind) ? value.bytes : 0;
+      bytes.forWeights += value.forWeights & choice(kind) ? value.bytes : 0;
+      bytes.kept += value.kept & choice(kind) ? value.bytes : 0;
+    }
+    return bytes;
+  };
+  saved.none = sumOf(PointRecompute::None);
+  saved.selective = sumOf(PointRecompute::Selective);
+  saved.full = sumOf(PointRecompute::Full);
+}
+
+const Result<StandIn> &EstimateTables::standInOf(const PlanPoint &point) {
+  const PlanPoint plan = pointOfOne(point);
   const std::int64_t length = train.sequenceLength / point.cp;
   // Nothing but the length differs between those that need no padding.
   const bool isWhole = length % plan.tp == 0;
@@ -89,21 +194,28 @@ Result<RankSizes> EstimateTables::sizesOf(const PlanPoint &point) {
                                            formatBits(plan.recipe),
                                            isWhole ? 0 : length};
   auto found = standIns.find(key);
-  if (found == standIns.end()) {
-    TrainSettings part = train;
-    part.sequenceLength = length;
-    part.globalBatch = 1;
-    part.precision = {plan.recipe};
-    const ModelConfig one = standInOf(model);
-    found =
-        standIns.emplace(key, rankSizes(one, part, planOf(plan, one))).first;
-  }
-  Result<RankSizes> sizes = found->second;
-  if (sizes && isWhole)
-    sizes->s = sizes->length = length;
-  if (sizes)
-    sizes->b = point.microBatch;
-  return sizes;
+  if (found != standIns.end())
+    return found->second;
+  TrainSettings part = train;
+  part.sequenceLength = length;
+  part.globalBatch = 1;
+  part.precision = {plan.recipe};
+  const ModelConfig one = modelOfOne(model);
+  const Result<RankSizes> sizes = rankSizes(one, part, planOf(plan, one));
+  return standIns
+      .emplace(key, sizes ? Result<StandIn>(makeStandIn(one, *sizes))
+                          : Result<StandIn>(sizes.error()))
+      .first->second;
+}
+
+/// Of as many tokens as \p to for each that \p from has.
+static void scale(LayerShape &layer, std::int64_t from, std::int64_t to) {
+  for (LayerValue &value : layer.values)
+    value.bytes = alignBytes(value.bytes * to / from);
+  for (LayerFrames &frames : layer.frames)
+    for (auto frame :
+         {&LayerFrames::forward, &LayerFrames::backward, &LayerFrames::halves})
+      frames.*frame = frames.*frame * to / from;
 }
 
 PointShape EstimateTables::makeShape(const PlanPoint &point) {
@@ -113,36 +225,32 @@ PointShape EstimateTables::makeShape(const PlanPoint &point) {
                               train.sequenceLength, point.cp);
     return shape;
   }
-  const ModelConfig one = standInOf(model);
-  Result<RankSizes> sizes = sizesOf(point);
-  if (!sizes) {
-    shape.fault = sizes.message();
+  const Result<StandIn> &standIn = standInOf(point);
+  if (!standIn) {
+    shape.fault = standIn.message();
     return shape;
   }
-  for (const SavedValue &value : savedPerLayer(one, *sizes)) {
-    const std::int64_t bytes = alignBytes(value.bytes);
-    shape.plain.none += bytes;
-    if (!isFree(model, value.name))
-      shape.plain.selective += bytes;
-    if (value.name == "x1")
-      shape.plain.full += bytes;
-    if (value.name != "gate" && value.name != "up" && value.name != "m")
-      shape.sparse.none += bytes;
-    if (isFree(model, value.name) && value.name != "m")
-      shape.sparse.selective -= bytes;
-  }
-  shape.plainFrame = backwardFrame(sizes->recompute.front()).frameBytes;
-  shape.headFrame = headFrame(one, *sizes).frameBytes;
-  shape.edge =
-      alignBytes(sizes->edgeTokens() * sizes->d * sizes->formats.compute);
-  shape.inputsPerMicroBatch =
-      sizes->tokens() * 4 * (4 + (model.dropout.any() ? 1 : 0));
+  RankSizes sizes = standIn->sizes;
+  sizes.s = sizes.s * (train.sequenceLength / point.cp) / sizes.length;
+  sizes.length = train.sequenceLength / point.cp;
+  sizes.b = point.microBatch;
+  shape.headFrame = headFrame(modelOfOne(model), sizes).frameBytes;
+  shape.edge = alignBytes(sizes.edgeTokens() * sizes.d * sizes.formats.compute);
+  shape.plain = standIn->dense;
   if (model.experts)
-    addExperts(shape, point, *sizes);
+    shape.sparse = standIn->withoutMlp;
+  for (LayerShape *layer : {&shape.plain, &shape.sparse})
+    scale(*layer, standIn->sizes.tokens(), sizes.tokens());
+  shape.inputsPerMicroBatch =
+      sizes.tokens() * 4 * (4 + (model.dropout.any() ? 1 : 0));
   if (model.latent)
-    addLatent(shape, *sizes);
+    for (LayerShape *layer : {&shape.plain, &shape.sparse})
+      addLatent(*layer, sizes);
+  shape.plain.sum();
+  if (model.experts)
+    addExperts(shape, point, sizes);
   if (point.cp > 1)
-    addContext(shape, point, *sizes);
+    addContext(shape, point, sizes);
   return shape;
 }
 
@@ -161,32 +269,54 @@ void EstimateTables::addExperts(PointShape &shape, const PlanPoint &point,
                      returned =
                          dispatched / (point.sequenceParallel ? point.tp : 1),
                      scores = tokens * experts.count * kFloat;
-  shape.sparse.ofExperts = dispatched + 3 * product + returned;
-  shape.sparse.none += shape.sparse.ofExperts + 3 * shared + scores;
-  // n1, n2 and the experts' products are computed again.
-  shape.sparse.selective += shape.sparse.none - product - shared;
-  shape.sparse.full = shape.plain.full;
-  const std::int64_t hidden = tokens * sizes.d * bytes;
-  shape.sparseFrame = std::max(shape.plainFrame, 2 * hidden + 2 * dispatched +
-                                                     3 * product + 3 * shared);
+  // n1, n2 and the experts' products are computed again without a product: of
+  // gate and up.
+  const Choices notFull = kWithout | kSelective;
+  for (const LayerValue &value : std::initializer_list<LayerValue>{
+           {dispatched, notFull, notFull, kFull},
+           {2 * (product + shared), notFull, kSelective, 0},
+           {product + shared, kWithout, kWithout, kFull},
+           {returned + scores, notFull, 0, 0},
+           // Gradients of gate, up and what comes back.
+           {2 * (product + shared) + dispatched, 0, 0, kEvery}})
+    shape.sparse.values.push_back(value);
+  shape.sparse.sum();
+  LayerSaved &saved = shape.sparse.saved;
+  saved.ofExperts = dispatched + 3 * product + returned;
+  const std::int64_t hidden = tokens * sizes.d * bytes,
+                     frame = 2 * hidden + 2 * dispatched +
+                             3 * (product + shared) + shape.edge;
+  for (PointRecompute kind : {PointRecompute::None, PointRecompute::Selective,
+                              PointRecompute::Full}) {
+    const auto at = static_cast<std::size_t>(kind);
+    // What was not saved is there again, of one layer.
+    const std::int64_t again = saved.none.all - saved.of(kind).all;
+    for (auto side : {&LayerFrames::backward, &LayerFrames::halves})
+      shape.sparse.frames[at].*side =
+          std::max(shape.plain.frames[at].*side, frame + again);
+  }
 }
 
 /// What plain attention of the stand-in has and latent attention has not, and
 /// the other way round.
-void EstimateTables::addLatent(PointShape &shape,
+void EstimateTables::addLatent(LayerShape &layer,
                                const RankSizes &sizes) const {
   const LatentConfig &latent = *model.latent;
   const std::int64_t bytes = sizes.formats.compute,
                      heads = sizes.tokens() * sizes.g * bytes;
   // Values, and attention's output, are narrower than queries and keys.
-  const std::int64_t narrower = 2 * heads * (sizes.k - latent.valueSize);
+  const std::int64_t narrower = heads * (sizes.k - latent.valueSize);
   const std::int64_t norms =
       sizes.tokens() * (latent.queryRank + latent.valueRank) * bytes;
   const std::int64_t ranks = norms + sizes.tokens() * latent.ropeSize * bytes;
-  for (LayerSaved *saved : {&shape.plain, &shape.sparse}) {
-    saved->none += ranks + norms - narrower;
-    saved->selective += ranks - narrower;
-  }
+  const Choices notFull = kWithout | kSelective;
+  for (const LayerValue &value : std::initializer_list<LayerValue>{
+           {ranks, notFull, kSelective, 0}, // norms are made again of these
+           {norms, kWithout, kWithout, 0},
+           {-narrower, notFull, 0, 0},       // values
+           {-narrower, notFull, notFull, 0}, // attention's output
+           {ranks - narrower, 0, 0, kEvery}})
+    layer.values.push_back(value);
 }
 
 /// Keys and values of all of the sequence, and their gradients, for one layer.
@@ -208,9 +338,11 @@ void EstimateTables::addContext(PointShape &shape, const PlanPoint &point,
     bytes = 2 * keys * (1 + sizes.r);
     break;
   }
-  shape.plainFrame += bytes;
-  if (model.experts)
-    shape.sparseFrame += bytes;
+  for (LayerShape *layer : {&shape.plain, &shape.sparse})
+    for (LayerFrames &frames : layer->frames) {
+      frames.backward += bytes;
+      frames.halves += bytes;
+    }
 }
 
 //===----------------------------------------------------------------------===//
@@ -271,6 +403,13 @@ HeldByPlace EstimateTables::heldBy(const PlanPoint &point,
     held.plain += layers.plain;
     held.sparse += layers.sparse;
   }
+  std::int64_t again = 0, all = 0;
+  for (std::int64_t count : point.recomputed)
+    again += count;
+  for (std::int64_t count : point.layers)
+    all += count;
+  if (!point.recomputed.empty())
+    held.choices = choice(point.recompute) | (again < all ? kWithout : 0);
   setRecomputed(held, point, place,
                 point.recomputed.empty()
                     ? 0

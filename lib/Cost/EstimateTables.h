@@ -15,13 +15,56 @@
 
 namespace heddle::detail {
 
+/// The most that functions of a layer have of their own at once, and what comes
+/// in and goes out.
+struct LayerFrames {
+  std::int64_t forward = 0;
+  std::int64_t backward = 0; ///< in one function
+  std::int64_t halves = 0;   ///< in two, either of them
+};
+
+/// Choices of what is computed again, one bit each.
+using Choices = unsigned;
+constexpr Choices choice(PointRecompute kind) {
+  return 1u << static_cast<unsigned>(kind);
+}
+inline constexpr Choices kWithout = choice(PointRecompute::None),
+                         kSelective = choice(PointRecompute::Selective),
+                         kFull = choice(PointRecompute::Full),
+                         kEvery = kWithout | kSelective | kFull;
+
+/// A value of one layer and micro-batch, under the choices that have it.
+struct LayerValue {
+  std::int64_t bytes = 0;
+  Choices saved = 0;      ///< by forward
+  Choices forWeights = 0; ///< of these: weight gradients apart read it
+  Choices kept = 0;       ///< by input gradients, for such
+  bool goesOn = false;    ///< as it is, to the next block
+};
+
+/// One kind of layer.
+struct LayerShape {
+  std::vector<LayerValue> values;
+  std::array<LayerFrames, 3> frames; ///< by `PointRecompute`
+  LayerSaved saved;                  ///< sums of the values
+
+  void sum();
+};
+
 /// What depends on the split of one micro-batch alone: bytes.
 struct PointShape {
   std::string fault; ///< why no plan has it, or ""
-  LayerSaved plain, sparse;
-  std::int64_t plainFrame = 0, sparseFrame = 0, headFrame = 0;
+  LayerShape plain, sparse;
+  std::int64_t headFrame = 0;
   std::int64_t edge = 0; ///< of what flows between blocks
   std::int64_t inputsPerMicroBatch = 0;
+};
+
+/// One dense layer and one sequence. All of it grows with the number of tokens,
+/// so that one serves for every micro-batch and length.
+struct StandIn {
+  RankSizes sizes;
+  LayerShape dense, withoutMlp; ///< bytes as they are, not aligned
 };
 
 /// Layers of one chunk.
@@ -39,6 +82,7 @@ struct HeldByPlace {
   std::vector<std::int64_t> recomputed; ///< of each chunk
   std::int64_t allRecomputed = 0;
   std::int64_t plain = 0, sparse = 0;
+  Choices choices = kWithout; ///< of all layers of the model
   bool hasEmbedding = true, hasHead = true;
 };
 
@@ -90,11 +134,11 @@ private:
 
   using Elements = std::vector<std::int64_t>;
   PointShape makeShape(const PlanPoint &point);
-  /// Of one layer and one micro-batch.
-  Result<RankSizes> sizesOf(const PlanPoint &point);
+  /// As long as a part of a sequence; of one sequence.
+  const Result<StandIn> &standInOf(const PlanPoint &point);
   void addExperts(PointShape &shape, const PlanPoint &point,
                   const RankSizes &sizes) const;
-  void addLatent(PointShape &shape, const RankSizes &sizes) const;
+  void addLatent(LayerShape &layer, const RankSizes &sizes) const;
   void addContext(PointShape &shape, const PlanPoint &point,
                   const RankSizes &sizes) const;
   SegmentStates makeSegments(const PlanPoint &point);
@@ -111,7 +155,7 @@ private:
   using ShapeKey = std::array<std::int64_t, 7>;
   using SegmentKey = std::array<std::int64_t, 9>;
   std::unordered_map<ShapeKey, PointShape, NumbersHash> shapes;
-  std::map<std::array<std::int64_t, 4>, Result<RankSizes>> standIns;
+  std::map<std::array<std::int64_t, 4>, Result<StandIn>> standIns;
   std::map<std::pair<std::int64_t, std::int64_t>, Elements> elements;
   std::unordered_map<SegmentKey, SegmentStates, NumbersHash> segments;
   std::map<std::tuple<int, std::int64_t, std::int64_t, std::int64_t>,

@@ -195,39 +195,58 @@ public:
     const bool isBackward =
         slot.givesInputGrad() || slot.kind() == SlotKind::WeightGrad;
     say(time.start, isBackward);
-    count(slot);
+    begin(slot);
+    end(slot);
     say(time.end, isBackward);
     say(time.end, false);
   }
   /// Two that run at the same time: both sets are there all the while.
   void addPair(Slot first, Slot second, TimeSpan time) {
-    const std::int64_t before = held;
-    const bool fills =
-        first.kind() == SlotKind::Forward || second.kind() == SlotKind::Forward;
-    held = before + fills;
+    for (const Slot slot : {first, second})
+      begin(slot);
     say(time.start, true);
     say(time.end, true);
-    held = before;
-    count(first);
-    count(second);
+    end(first);
+    end(second);
     say(time.end, false);
   }
   std::vector<MemoryPoint> points;
 
 private:
-  void count(Slot slot) {
-    held += slot.kind() == SlotKind::Forward ? 1 : -slot.endsMicroBatch();
+  /// In flight.
+  struct Sets {
+    std::int64_t all = 0, ofInputs = 0, kept = 0;
+  };
+
+  void begin(Slot slot) {
+    const bool isForward = slot.kind() == SlotKind::Forward;
+    held.all += isForward;
+    held.ofInputs += isForward;
+    held.kept += slot.kind() == SlotKind::InputGrad;
+  }
+  void end(Slot slot) {
+    held.all -= slot.endsMicroBatch();
+    held.ofInputs -= slot.givesInputGrad();
+    held.kept -= slot.kind() == SlotKind::WeightGrad;
+  }
+  static std::int64_t part(std::int64_t bytes, std::int64_t sets,
+                           std::int64_t of) {
+    // Chunks without layers are counted and have none.
+    return of > 0 ? bytes * std::min(sets, of) / of : 0;
   }
   void say(double seconds, bool isBackward) {
     PlaceMemory now = peak;
-    now.saved = peak.sets > 0 ? peak.saved * held / peak.sets : 0;
+    now.saved = part(peak.saved, held.all, peak.sets);
+    now.savedForInputs =
+        part(peak.savedForInputs, held.ofInputs, peak.inputSets);
+    now.kept = part(peak.kept, held.kept, peak.keptSets);
     if (!isBackward)
       now.logits = now.temporaries = now.buckets = 0;
     points.push_back({seconds, now});
   }
 
   const PlaceMemory &peak;
-  std::int64_t held = 0;
+  Sets held;
 };
 
 } // namespace

@@ -221,9 +221,9 @@ double Verifier::statesAt(std::size_t place) const {
 /// The most that is saved at once, slot by slot.
 Result<double> Verifier::savedAt(const ScheduleTable &table,
                                  std::size_t place) const {
-  std::vector<double> ofChunk;
+  std::vector<SavedBytes> ofChunk;
   for (const PlanRange &range : plan.stages.layers[place]) {
-    double bytes = 0;
+    SavedBytes bytes;
     for (std::int64_t layer = range.first; layer <= range.last; ++layer) {
       Result<LayerSaved> saved =
           memory.layerSaved(costed.point, model.hasExperts(layer));
@@ -235,19 +235,35 @@ Result<double> Verifier::savedAt(const ScheduleTable &table,
           kind = entry.kind == PlanRecomputeKind::Full
                      ? PointRecompute::Full
                      : PointRecompute::Selective;
-      bytes += static_cast<double>(saved->of(kind));
+      const SavedBytes &each = saved->of(kind);
+      bytes.all += each.all;
+      bytes.forWeights += each.forWeights;
+      bytes.kept += each.kept;
     }
     ofChunk.push_back(bytes);
   }
-  double now = 0, most = 0;
+  std::int64_t now = 0, most = 0;
   for (const Slot slot : table.rows[place]) {
-    if (slot.kind() == SlotKind::Forward)
-      now += ofChunk[static_cast<std::size_t>(slot.chunk())];
-    most = std::max(most, now);
-    if (slot.endsMicroBatch())
-      now -= ofChunk[static_cast<std::size_t>(slot.chunk())];
+    const SavedBytes &bytes = ofChunk[static_cast<std::size_t>(slot.chunk())];
+    switch (slot.kind()) {
+    case SlotKind::Forward:
+      most = std::max(most, now += bytes.all);
+      break;
+    case SlotKind::InputGrad:
+      most = std::max(most, now += bytes.kept);
+      now -= bytes.forInputs();
+      break;
+    case SlotKind::WeightGrad:
+      now -= bytes.forWeights + bytes.kept;
+      break;
+    case SlotKind::Backward:
+      now -= bytes.all;
+      break;
+    case SlotKind::Optimizer:
+      break;
+    }
   }
-  return most;
+  return static_cast<double>(most);
 }
 
 Result<void> Verifier::verifyMemory() const {

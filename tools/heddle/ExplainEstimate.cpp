@@ -76,7 +76,7 @@ static Result<json> memoryEstimateJson(const Inputs &inputs,
   if (!saved)
     return saved.error();
   return json{{"model_state_bytes", states},
-              {"activation_bytes_per_layer", saved->of(point.recompute)},
+              {"activation_bytes_per_layer", saved->of(point.recompute).all},
               {"peak_bytes", peaks},
               {"by_reason", reasons},
               {"capacity_bytes", inputs.cluster->planBytesPerDevice()}};

@@ -34,7 +34,11 @@ struct PlaceMemory {
   std::int64_t optimizer = 0; ///< its numbers and masters, on the device
   // For a time.
   std::int64_t inputs = 0;
-  std::int64_t saved = 0;       ///< for backward, of all that is in flight
+  std::int64_t saved = 0; ///< for backward, of all that is in flight
+  /// The same of what only input gradients read, where weight gradients have
+  /// slots of their own.
+  std::int64_t savedForInputs = 0;
+  std::int64_t kept = 0;        ///< by input gradients for weight gradients
   std::int64_t logits = 0;      ///< where the peak is in the head: its frame
   std::int64_t temporaries = 0; ///< else of a block's backward
   std::int64_t gathered = 0;    ///< whole parameters of sharded ones
@@ -47,20 +51,32 @@ struct PlaceMemory {
   /// Each with its name, largest first; none that is 0.
   std::vector<std::pair<std::string, std::int64_t>> byReason() const;
 
-  std::int64_t hostBytes = 0;     ///< offloaded; not in bytes()
-  std::int64_t sets = 0;          ///< micro-batches in flight, over all chunks
+  std::int64_t hostBytes = 0; ///< offloaded; not in bytes()
+  /// Micro-batches in flight, over all chunks: until their weight gradients are
+  /// made, until their input gradients are, and between the two.
+  std::int64_t sets = 0, inputSets = 0, keptSets = 0;
   std::int64_t savedPerLayer = 0; ///< of one micro-batch, nothing recomputed
   /// Where all tokens choose one rank's experts: what would be saved beyond.
   std::int64_t worstExperts = 0;
 };
 
-/// Bytes that forward of one layer saves, of one micro-batch.
+/// Bytes that one layer saves of one micro-batch.
+struct SavedBytes {
+  std::int64_t all = 0; ///< by forward
+  /// Of `all`, what weight gradients read that have slots of their own.
+  std::int64_t forWeights = 0;
+  std::int64_t kept = 0; ///< by input gradients, for these
+
+  std::int64_t forInputs() const { return all - forWeights; }
+};
+
+/// The same by what is computed again.
 struct LayerSaved {
-  std::int64_t none = 0, selective = 0, full = 0;
+  SavedBytes none, selective, full;
   /// Of `none`, what routed tokens take.
   std::int64_t ofExperts = 0;
 
-  std::int64_t of(PointRecompute kind) const {
+  const SavedBytes &of(PointRecompute kind) const {
     return kind == PointRecompute::None        ? none
            : kind == PointRecompute::Selective ? selective
                                                : full;
@@ -148,7 +164,7 @@ private:
   struct Place;
   detail::PlaceEstimate estimateOf(const Place &place) const;
   std::int64_t bytesOf(std::size_t index, PointRecompute kind,
-                       std::int64_t count);
+                       std::int64_t count, bool isAll = false);
 
   MemoryEstimator::Tables &tables;
   const detail::PointShape &shape;

@@ -120,6 +120,25 @@ std::vector<PlanPoint> compiledPoints(const ModelConfig &model) {
        .reduce = PlanReduce::EveryMicroBatch,
        .gather = PlanGather::EveryPass,
        .recipe = "bf16"});
+  for (PlanScheduleKind kind :
+       {PlanScheduleKind::ZbH1, PlanScheduleKind::ZbV, PlanScheduleKind::VHalf,
+        PlanScheduleKind::VMin, PlanScheduleKind::DualPipeV})
+    for (PointRecompute again :
+         {PointRecompute::None, PointRecompute::Selective,
+          PointRecompute::Full})
+      for (std::int64_t pp : {2, 5})
+        add({.pp = pp,
+             .tp = 2,
+             .sequenceParallel = pp == 2,
+             .microBatch = 4,
+             .microBatches = 2 * pp,
+             .schedule = kind,
+             .chunks = kind == PlanScheduleKind::ZbH1 ? 1 : 2,
+             .recompute = again,
+             .recomputed = again == PointRecompute::None
+                               ? std::vector<std::int64_t>{}
+                               : std::vector<std::int64_t>(pp, 2),
+             .recipe = "bf16"});
   for (PointRecompute kind :
        {PointRecompute::Selective, PointRecompute::Full}) {
     add({.dp = 4,
@@ -279,13 +298,16 @@ TEST(MemoryEstimate, LayersOfLlamaSaveWhatTheirOpsRead) {
   MemoryEstimator estimator(model, train, h100s(1));
   const PlanPoint point = evenly({.dp = 8, .recipe = "bf16"}, model);
   const LayerSaved saved = must(estimator.layerSaved(point, false));
-  EXPECT_EQ(saved.none, 8192 * (12 * 4096 + 4096 + 6 * 14336 + 2 * 4 + 32 * 4));
-  EXPECT_EQ(saved.none - saved.selective, 8192 * (2 * 2 * 4096 + 2 * 14336));
-  EXPECT_EQ(saved.full, 8192 * 2 * 4096);
+  EXPECT_EQ(saved.none.all,
+            8192 * (12 * 4096 + 4096 + 6 * 14336 + 2 * 4 + 32 * 4));
+  EXPECT_EQ(saved.none.all - saved.selective.all,
+            8192 * (2 * 2 * 4096 + 2 * 14336 + 2 * 4));
+  EXPECT_EQ(saved.full.all, 8192 * 2 * 4096);
   PlanPoint half = point;
   half.cp = 2;
   half.context = PlanContext::Ring;
-  EXPECT_EQ(must(estimator.layerSaved(half, false)).none, saved.none / 2);
+  EXPECT_EQ(must(estimator.layerSaved(half, false)).none.all,
+            saved.none.all / 2);
 }
 
 // The case MEM-07: bytes of states with a master in fp32, gradients in fp32.
@@ -335,9 +357,9 @@ TEST(MemoryEstimate, LatentAttentionKeepsNarrowVectors) {
   const std::int64_t attention =
       2 * (4 * 7168 + 2 * 128 * 192 + 2 * 128 * 128 + 2 * (1536 + 512) + 64) +
       2 * 4 + 4 * 128;
-  EXPECT_EQ(must(estimator.layerSaved(point, false)).none,
+  EXPECT_EQ(must(estimator.layerSaved(point, false)).none.all,
             4096LL * (attention + 6 * 18432));
-  EXPECT_EQ(must(estimator.layerSaved(point, true)).none,
+  EXPECT_EQ(must(estimator.layerSaved(point, true)).none.all,
             4096LL * (attention + 4 * 256 + 6 * 2048 +
                       8 * 2 * (2 * 7168 + 3 * 2048)));
 }
