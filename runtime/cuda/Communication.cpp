@@ -163,7 +163,7 @@ heddle_rt_status queue(heddle_rt_comm *comm, heddle_rt_stream *stream,
       context->watch(stream->number, name, accesses.data(), accesses.size()));
   HEDDLE_RT_TRY(context->die(
       checked(cudaSetDevice(context->device), "{}: its GPU", name)));
-  heddle::ranks::count(call, *comm);
+  heddle::ranks::count(call, *comm, context->flight);
   Member member{comm, name, {}, {}, {}};
   const auto places = std::make_shared<Places>(
       Places{call.input.data, const_cast<void *>(call.output.data)});

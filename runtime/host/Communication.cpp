@@ -22,7 +22,13 @@ Place placeOf(const CollectiveCall &call, heddle_rt_comm *comm) {
       call.peer >= 0 ? kPairTag : kFirstTag + 2 * int(comm->sequence++ % kTags);
   const char *name =
       comm->context->intern(fmt::format("{}({})", call.operation, comm->axis));
-  return {comm->seat.get(), comm->rank, comm->size, tag, name};
+  heddle::ranks::Integrity &integrity = comm->context->integrity;
+  return {comm->seat.get(),
+          comm->rank,
+          comm->size,
+          tag,
+          name,
+          integrity.looksAtAnything() ? &integrity : nullptr};
 }
 
 /// Queues a call; `make` builds the collective where there is one to run.

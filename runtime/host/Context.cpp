@@ -294,3 +294,12 @@ const heddle::runtime::Trace &
 heddle::ranks::traceOf(const heddle_rt_context *context) {
   return context->trace;
 }
+
+heddle::runtime::Flight &heddle::ranks::flightOf(heddle_rt_context *context) {
+  return context->flight;
+}
+
+heddle::ranks::Integrity &
+heddle::ranks::integrityOf(heddle_rt_context *context) {
+  return context->integrity;
+}

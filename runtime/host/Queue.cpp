@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <set>
 #include <string_view>
 
 using heddle::runtime::invalid;
@@ -40,6 +41,15 @@ Progress testAll(const Members &members) {
   return all;
 }
 
+std::vector<int> placesWaitedFor(const Members &members) {
+  std::set<int> places;
+  for (const auto &member : members)
+    if (!member->finished)
+      for (int place : member->pending())
+        places.insert(place);
+  return {places.begin(), places.end()};
+}
+
 heddle_rt_status beginAll(const Members &members) {
   for (const auto &member : members)
     HEDDLE_RT_TRY(member->begin());
@@ -48,10 +58,19 @@ heddle_rt_status beginAll(const Members &members) {
 
 heddle_rt_status awaitAll(heddle_rt_context *context, Members &members,
                           const char *name) {
-  const auto test = [](void *all) {
-    return testAll(*static_cast<Members *>(all));
+  struct Waiting {
+    Members &members;
+    runtime::Flight &flight;
+  } waiting{members, context->flight};
+  const auto test = [](void *given) {
+    const auto &[members, flight] = *static_cast<Waiting *>(given);
+    const Progress progress = testAll(members);
+    if (progress == Progress::Pending && flight.waitsLong())
+      flight.tellPending(placesWaitedFor(members));
+    return progress;
   };
-  return context->die(ranks::await(*context->transport, test, &members, name,
+  const runtime::Flight::Wait wait(context->flight);
+  return context->die(ranks::await(*context->transport, test, &waiting, name,
                                    context->timeoutSeconds));
 }
 
@@ -95,7 +114,7 @@ heddle_rt_status queueCollective(heddle_rt_comm *comm, heddle_rt_stream *stream,
   const auto accesses = call.accesses();
   HEDDLE_RT_TRY(
       context->watch(stream->late, name, accesses.data(), accesses.size()));
-  ranks::count(call, *comm);
+  ranks::count(call, *comm, context->flight);
   if (context->recording())
     context->trace.add({call.operation, name, stream->late, comm->number,
                         call.elements, call.dtype, 0, call.bytes, call.peer});

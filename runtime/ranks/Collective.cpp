@@ -32,6 +32,8 @@ void Collective::detach() {
 
 heddle_rt_status Collective::beginRound() {
   Round &round = rounds[current];
+  if (round.before)
+    round.before();
   const Piece *own = nullptr;
   std::vector<Piece> sends, receives;
   for (const Piece &piece : round.sends)
@@ -73,12 +75,84 @@ std::byte *bytesAt(const void *base, int64_t offset) {
 
 Strided run(std::byte *data, int64_t bytes) { return {data, 1, bytes, bytes}; }
 
+/// What is looked at of a sum of floats, while it is made.
+class Checked {
+public:
+  /// NULL where nobody looks.
+  static std::shared_ptr<Checked> make(const Place &place,
+                                       heddle_rt_dtype dtype,
+                                       heddle_rt_reduction reduction) {
+    if (!place.integrity || reduction != HEDDLE_RT_SUM || !isFloat(dtype))
+      return nullptr;
+    return std::make_shared<Checked>(place, dtype);
+  }
+  Checked(const Place &place, heddle_rt_dtype dtype)
+      : place(place), dtype(dtype), given(size_t(place.size)),
+        got(given.size()), copies(given.size()) {}
+
+  /// Adds numbers about slices to the messages of the summing round.
+  void addTo(Collective::Round &round) {
+    for (int peer = 0; peer < place.size; ++peer)
+      if (sums() && peer != place.rank) {
+        round.sends.push_back({peer, bytesOfSum(given[size_t(peer)])});
+        round.receives.push_back({peer, bytesOfSum(got[size_t(peer)])});
+      }
+  }
+  void addToCopies(Collective::Round &round) {
+    for (int peer = 0; peer < place.size; ++peer)
+      if (sums() && peer != place.rank) {
+        round.sends.push_back({peer, bytesOfSum(own)});
+        round.receives.push_back({peer, bytesOfSum(copies[size_t(peer)])});
+      }
+  }
+  void begin(const std::function<Strided(int)> &sliceOf) {
+    int64_t elements = 0, first = 0;
+    for (int peer = 0; peer < place.size; ++peer)
+      elements += sliceOf(peer).bytes() / runtime::bytesOf(dtype);
+    number = place.integrity->beginReduction(elements);
+    for (int peer = 0; peer < place.size; ++peer) {
+      const Strided slice = sliceOf(peer);
+      place.integrity->tamperWith(number.large, Integrity::Where::Given, slice);
+      place.integrity->given(number.all, place.name, slice, first, dtype,
+                             given[size_t(peer)]);
+      first += slice.bytes() / runtime::bytesOf(dtype);
+    }
+    got[size_t(place.rank)] = given[size_t(place.rank)];
+  }
+  void tamperOnTheWay(const Strided &part) const {
+    place.integrity->tamperWith(number.large, Integrity::Where::OnTheWay, part);
+  }
+  void tamperWithResult(const Strided &result) const {
+    place.integrity->tamperWith(number.large, Integrity::Where::Result, result);
+  }
+  void summed(const Strided &slice) {
+    place.integrity->summed(number.all, place.name, place.rank, slice, dtype,
+                            got, own);
+  }
+  void copied(int peer, const Strided &slice) const {
+    place.integrity->copied(number.all, place.name, peer, slice, dtype,
+                            copies[size_t(peer)]);
+  }
+
+private:
+  bool sums() const { return place.integrity->looks().sums; }
+  static Strided bytesOfSum(SliceSum &sum) {
+    return run(reinterpret_cast<std::byte *>(&sum), sizeof sum);
+  }
+  Place place;
+  heddle_rt_dtype dtype;
+  Integrity::Number number = {};
+  std::vector<SliceSum> given, got, copies; ///< by place
+  SliceSum own;
+};
+
 /// A round in which every rank sums its own slice: peers' parts come into the
 /// staging memory, one after the other, and are added in rank order.
 Collective::Round summing(Collective &collective, const Place &place,
                           const std::function<Strided(int)> &sliceOf,
                           std::byte *output, heddle_rt_dtype dtype,
-                          heddle_rt_reduction reduction) {
+                          heddle_rt_reduction reduction,
+                          const std::shared_ptr<Checked> &checked) {
   const Strided own = sliceOf(place.rank);
   const int64_t bytes = own.bytes();
   collective.staging =
@@ -96,6 +170,19 @@ Collective::Round summing(Collective &collective, const Place &place,
   }
   const int64_t elements = bytes / runtime::bytesOf(dtype);
   round.after = [=] { reduce(output, parts, elements, dtype, reduction); };
+  if (!checked)
+    return round;
+  checked->addTo(round);
+  round.before = [=] { checked->begin(sliceOf); };
+  const int other = (place.rank + 1) % place.size;
+  std::byte *way = collective.staging.get() + other * bytes;
+  const bool comes = other != place.rank;
+  round.after = [=, sum = round.after] {
+    if (comes)
+      checked->tamperOnTheWay(run(way, bytes));
+    sum();
+    checked->summed(run(output, bytes));
+  };
   return round;
 }
 
@@ -114,13 +201,23 @@ std::unique_ptr<Collective> allReduce(const Place &place, const void *input,
     return run(bytesAt(base, begin * size), (end - begin) * size);
   };
   const Strided own = sliceOf(output, place.rank);
+  const auto checked = Checked::make(place, dtype, reduction);
   collective->rounds.push_back(summing(
       *collective, place, [=](int rank) { return sliceOf(input, rank); },
-      own.data, dtype, reduction));
+      own.data, dtype, reduction, checked));
   Collective::Round copies;
   for (int peer = 0; peer < place.size; ++peer) {
     copies.sends.push_back({peer, own});
     copies.receives.push_back({peer, sliceOf(output, peer)});
+  }
+  if (checked) {
+    checked->addToCopies(copies);
+    copies.after = [=, bytes = size, ranks = place.size, rank = place.rank] {
+      for (int peer = 0; peer < ranks; ++peer)
+        if (peer != rank)
+          checked->copied(peer, sliceOf(output, peer));
+      checked->tamperWithResult(run(bytesAt(output, 0), elements * bytes));
+    };
   }
   collective->rounds.push_back(std::move(copies));
   return collective;
@@ -136,8 +233,16 @@ std::unique_ptr<Collective> reduceScatter(const Place &place, const void *input,
     return Strided{bytesAt(input, rank * bytes), outer, bytes,
                    bytes * place.size};
   };
+  const auto checked = Checked::make(place, dtype, reduction);
   collective->rounds.push_back(summing(*collective, place, sliceOf,
-                                       bytesAt(output, 0), dtype, reduction));
+                                       bytesAt(output, 0), dtype, reduction,
+                                       checked));
+  if (checked)
+    collective->rounds.back().after = [=,
+                                       sum = collective->rounds.back().after] {
+      sum();
+      checked->tamperWithResult(run(bytesAt(output, 0), outer * bytes));
+    };
   return collective;
 }
 

@@ -8,6 +8,7 @@
 #ifndef RUNTIME_RANKS_COLLECTIVE_H
 #define RUNTIME_RANKS_COLLECTIVE_H
 
+#include "runtime/ranks/Integrity.h"
 #include "runtime/ranks/Transport.h"
 
 #include <functional>
@@ -23,6 +24,7 @@ struct Place {
   int rank = 0, size = 1;
   int tag = 0; ///< and tag + 1, for a second round
   const char *name = "";
+  Integrity *integrity = nullptr; ///< NULL: nobody looks
 };
 
 class Collective {
@@ -30,6 +32,7 @@ public:
   struct Round {
     std::vector<Piece> sends, receives; ///< pieces of oneself are copied
     std::function<void()> after;        ///< once all is sent and received
+    std::function<void()> before = {};  ///< what is sent is read
   };
 
   explicit Collective(Place place) : place(place) {}
@@ -37,6 +40,10 @@ public:
   /// Begins the first round; never blocks. PEER_FAILED: nothing was begun.
   heddle_rt_status begin();
   Progress test();
+  /// Places that this one waits for.
+  std::vector<int> pending() const {
+    return request ? request->pending() : std::vector<int>();
+  }
 
   /// Sends from a copy: the buffers may be written again at once, and nobody
   /// needs to wait for this.

@@ -30,7 +30,10 @@ heddle_rt_status checkDtype(const CollectiveCall &call) {
   return HEDDLE_RT_OK;
 }
 
-void count(const CollectiveCall &call, CommSeat &comm) {
+void count(const CollectiveCall &call, CommSeat &comm,
+           runtime::Flight &flight) {
+  flight.isCall(comm.inFlight, call.peer < 0, call.elements, call.dtype,
+                call.peer);
   if (call.peer >= 0)
     comm.messages.add(call.operation == std::string_view("send"), comm.rank,
                       call.peer, call.elements, call.dtype);

@@ -58,8 +58,9 @@ heddle_rt_status checkSend(CollectiveCall &call, const CommSeat &comm,
 heddle_rt_status checkReceive(CollectiveCall &call, const CommSeat &comm,
                               void *output, int64_t elements, int32_t peer);
 
-/// Enters the call into the hashes of its communicator.
-void count(const CollectiveCall &call, CommSeat &comm);
+/// Enters the call into the hashes of its communicator, and into what a rank
+/// tells who watches it.
+void count(const CollectiveCall &call, CommSeat &comm, runtime::Flight &flight);
 
 heddle_rt_status checkDtype(const CollectiveCall &call);
 

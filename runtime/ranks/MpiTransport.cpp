@@ -7,6 +7,7 @@
 
 #include <mpi.h>
 
+#include <algorithm>
 #include <climits>
 #include <cstdio>
 #include <cstdlib>
@@ -78,6 +79,7 @@ public:
     if (!datatype.make(piece.memory, what))
       return false;
     requests.push_back(MPI_REQUEST_NULL);
+    peers.push_back(piece.peer);
     std::byte *data = piece.memory.data;
     return succeeded(send ? sendAs(data, 1, datatype.type, piece.peer, tag,
                                    comm, &requests.back())
@@ -93,11 +95,23 @@ public:
       return Progress::Failed;
     return done ? Progress::Done : Progress::Pending;
   }
+  std::vector<int> pending() const override {
+    std::vector<int> missing;
+    for (size_t i = 0; i < requests.size(); ++i) {
+      int done = 0;
+      MPI_Request_get_status(requests[i], &done, MPI_STATUS_IGNORE);
+      if (!done &&
+          std::find(missing.begin(), missing.end(), peers[i]) == missing.end())
+        missing.push_back(peers[i]);
+    }
+    return missing;
+  }
 
 private:
   const char *what;
   decltype(&MPI_Isend) sendAs;
   std::vector<MPI_Request> requests;
+  std::vector<int> peers; ///< of each
 };
 
 class MpiSeat : public Seat {

@@ -80,7 +80,7 @@ heddle_rt_status RankContext::join(const heddle_rt_options &options,
   }
   rank = trace.rank = transport->rank();
   size = trace.size = transport->size();
-  return HEDDLE_RT_OK;
+  return flight.open(rank, size);
 }
 
 heddle_rt_status RankContext::takeSeat(int32_t color, int32_t place, int32_t of,
@@ -92,8 +92,10 @@ heddle_rt_status RankContext::takeSeat(int32_t color, int32_t place, int32_t of,
   if (transport)
     HEDDLE_RT_TRY(die(transport->split(color, place, of, intern(axis),
                                        timeoutSeconds, seat.seat)));
+  const int32_t split = splits++;
   if (color < 0)
     return HEDDLE_RT_OK;
+  seat.inFlight = flight.addComm(axis.c_str(), split, color, place, of);
   seat.axis = axis;
   seat.color = color;
   seat.rank = place;
@@ -110,6 +112,7 @@ heddle_rt_status RankContext::gather(const CommSeat &comm, const void *own,
   const Place place{comm.seat.get(), comm.rank, comm.size, kTag, what};
   auto gather = allGather(place, own, all, 1, bytes);
   HEDDLE_RT_TRY(gather->begin());
+  const runtime::Flight::Wait wait(flight);
   const auto test = [](void *collective) {
     return static_cast<Collective *>(collective)->test();
   };
@@ -272,6 +275,7 @@ void RankContext::logRanges(int stream, const char *name,
 heddle_rt_status RankContext::watch(int stream, const char *name,
                                     const heddle_rt_access *accesses,
                                     size_t count) {
+  flight.operation(stream, name);
   if (!watching())
     return HEDDLE_RT_OK;
   for (size_t i = 0; i < count; ++i)

@@ -9,10 +9,12 @@
 #ifndef RUNTIME_RANKS_RANKCONTEXT_H
 #define RUNTIME_RANKS_RANKCONTEXT_H
 
+#include "runtime/common/Flight.h"
 #include "runtime/common/Races.h"
 #include "runtime/common/RangeLog.h"
 #include "runtime/common/Status.h"
 #include "runtime/common/Trace.h"
+#include "runtime/ranks/Integrity.h"
 #include "runtime/ranks/Transport.h"
 
 #include <map>
@@ -35,7 +37,8 @@ struct Allocation {
 struct CommSeat {
   std::string axis;
   int32_t color = 0, rank = 0, size = 1;
-  int number = 0; ///< in Trace
+  int number = 0;        ///< in Trace
+  int32_t inFlight = -1; ///< in Flight
   std::unique_ptr<Seat> seat;
   runtime::CallHash hash;
   runtime::MessageHash messages;
@@ -55,6 +58,9 @@ struct RankContext {
   runtime::Races races;
   runtime::Trace trace;
   runtime::RangeLog ranges;
+  runtime::Flight flight;
+  Integrity integrity;
+  int32_t splits = 0; ///< communicators that were asked for
 
   /// After the first failure that cannot be taken back.
   heddle_rt_status dead = HEDDLE_RT_OK;
@@ -105,8 +111,9 @@ struct RankContext {
   /// heddle_rt_ranges_write.
   heddle_rt_status writeRanges(const char *path);
 
-  /// Bounds, lifetimes and order of a piece of work on a stream (its number in
-  /// Trace); nothing where nobody watches. A failure has killed the context.
+  /// Tells of a piece of work on a stream (its number in Trace), and looks at
+  /// its bounds, lifetimes and order where that is asked for. A failure has
+  /// killed the context.
   heddle_rt_status watch(int stream, const char *name,
                          const heddle_rt_access *accesses, size_t count);
 

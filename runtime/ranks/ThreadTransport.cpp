@@ -1,6 +1,7 @@
 #include "runtime/ranks/ThreadTransport.h"
 
 #include <chrono>
+#include <set>
 #include <thread>
 
 using heddle::ranks::Bell;
@@ -101,6 +102,7 @@ public:
   void send(const Piece &piece);
   void receive(const Piece &piece) { receives.push_back(piece); }
   Progress test() override;
+  std::vector<int> pending() const override;
 
 private:
   struct Sent {
@@ -205,14 +207,18 @@ Progress ThreadRequest::take(const Piece &piece) {
 Progress ThreadRequest::test() {
   if (members.group->aborted)
     return groupFailed();
+  std::set<int> late; // their next message is that of an earlier piece
   for (size_t i = 0; i < receives.size();) {
-    const Progress progress = take(receives[i]);
+    const Progress progress =
+        late.count(receives[i].peer) ? Progress::Pending : take(receives[i]);
     if (progress == Progress::Failed)
       return progress;
-    if (progress == Progress::Done)
+    if (progress == Progress::Done) {
       receives.erase(receives.begin() + ptrdiff_t(i));
-    else
+    } else {
+      late.insert(receives[i].peer);
       ++i;
+    }
   }
   for (const Sent &sent : sends)
     if (!sent.post->done) {
@@ -221,6 +227,16 @@ Progress ThreadRequest::test() {
       return Progress::Pending;
     }
   return receives.empty() ? Progress::Done : Progress::Pending;
+}
+
+std::vector<int> ThreadRequest::pending() const {
+  std::set<int> missing;
+  for (const Piece &piece : receives)
+    missing.insert(piece.peer);
+  for (const Sent &sent : sends)
+    if (!sent.post->done)
+      missing.insert(sent.peer);
+  return {missing.begin(), missing.end()};
 }
 
 class ThreadSeat : public Seat {

@@ -42,6 +42,8 @@ public:
   virtual ~Request() = default;
   /// Failed: this thread's last error says why.
   virtual Progress test() = 0;
+  /// Peers from which a message is missing, or to which one has not got.
+  virtual std::vector<int> pending() const = 0;
 };
 
 /// One rank's seat in a communicator.

@@ -64,16 +64,6 @@ void Checkpointer::join() {
 // Agreement
 //===----------------------------------------------------------------------===//
 
-/// A text of one rank, on all; long ones are cut.
-heddle_rt_status Checkpointer::shareText(int64_t from, std::string &text) {
-  std::vector<int64_t> own(64, 0), all;
-  text.resize(std::min<size_t>(text.size(), own.size() * 8 - 1));
-  memcpy(own.data(), text.data(), text.size());
-  HEDDLE_RT_TRY(rank.gather(own, all));
-  text = reinterpret_cast<const char *>(all.data() + from * 64);
-  return HEDDLE_RT_OK;
-}
-
 /// Fails on all ranks where it has on one, with its message.
 heddle_rt_status Checkpointer::agree(const Result<void> &own) {
   std::vector<int64_t> all;
@@ -82,7 +72,7 @@ heddle_rt_status Checkpointer::agree(const Result<void> &own) {
   if (failed == all.end())
     return HEDDLE_RT_OK;
   std::string text = own.message();
-  HEDDLE_RT_TRY(shareText(failed - all.begin(), text));
+  HEDDLE_RT_TRY(rank.shareText(failed - all.begin(), text));
   common = true;
   return runtime::invalid("{}", text);
 }
@@ -268,7 +258,7 @@ Result<void> Checkpointer::removeOlder() const {
 /// Told once, by the first rank; training goes on.
 heddle_rt_status Checkpointer::saveFailed(int64_t who, const std::string &why) {
   std::string text = why;
-  HEDDLE_RT_TRY(shareText(who, text));
+  HEDDLE_RT_TRY(rank.shareText(who, text));
   phase = Phase::Idle;
   join();
   text = fmt::format("the checkpoint of step {} failed on rank {}: {}",

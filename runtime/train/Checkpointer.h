@@ -60,7 +60,6 @@ private:
   heddle_rt_status endSave(const std::vector<int64_t> &outcomes);
   heddle_rt_status saveFailed(int64_t who, const std::string &why);
   heddle_rt_status agree(const Result<void> &own);
-  heddle_rt_status shareText(int64_t from, std::string &text);
   void runInBackground(std::function<Result<void>()> work);
   void join();
   checkpoint::Manifest manifest() const;

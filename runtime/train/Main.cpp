@@ -3,6 +3,7 @@
 #include "runtime/common/Ending.h"
 #include "runtime/common/Status.h"
 #include "runtime/ranks/RunRanks.h"
+#include "runtime/train/Guard.h"
 #include "runtime/train/Trainer.h"
 
 #include <fmt/format.h>
@@ -183,9 +184,11 @@ int heddle_train_main(int argc, char **argv) {
   if (!options)
     return refuse(options.message());
   if (options->help) {
-    fmt::print("{}", kUsage);
+    fmt::print("{}", usage());
     return 0;
   }
+  if (!options->dry)
+    guardRank();
   Prepared prepared;
   prepared.job.options = *options;
   if (auto ok = prepare(prepared); !ok)

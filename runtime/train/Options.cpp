@@ -12,6 +12,7 @@
 
 namespace heddle::train {
 
+namespace {
 const char *const kUsage =
     R"(usage: train [options]
   --data FILE         text, .bin (tokens), .safetensors or .json (batches)
@@ -26,19 +27,24 @@ const char *const kUsage =
   [--checkpoints DIR] default: checkpoints beside the program
   --log FILE          a JSON line per step; default: log.jsonl beside the program
   --replica-check N   compare replicas bit by bit every N steps
+  --sum-check N       in every Nth step, sums over ranks against sums of parts
+  --replay N          run every Nth step twice, and compare bit by bit
+  --guard N           pass over at most N steps in a row whose gradients are no
+                      numbers, and name the rank and tensor that they are from
+  --norm-limit K      stop where their norm is more than K times what is usual
   --threads           ranks are threads of this process instead of MPI
   --compute-threads N threads that one rank computes with
   --check [--seed S]  checking mode: late streams in a random order; the bytes
   [--ranges DIR]      that the last step touches go to DIR/ranges.RANK.jsonl
   --inject-inf STEP   in that step a parameter of rank R is infinite: to see
   [--rank R]          what training does then
-  --dry [--rank R]    record the program of one rank; the trace, as JSON,
+  --inject FAULT@STEP that happens to rank R in that step, where FAULT is
+  [--rank R]          (FAULT@STEP#N draws another place)
+%FAULTS%  --dry [--rank R]    record the program of one rank; the trace, as JSON,
   [--trace FILE]      goes to stdout or FILE
   --tables FILE       default: tables.bin beside the program, or in program/
   --token-bytes N     2 or 4, of a .bin; default: by the vocabulary
 )";
-
-namespace {
 
 constexpr int64_t most = int64_t(1) << 40;
 
@@ -78,10 +84,15 @@ public:
                {"--save-every", &o.saveEvery},
                {"--trace", &o.trace},
                {"--ranges", &o.ranges},
+               {"--inject", &o.inject},
                {"--tables", &o.tables}}),
         numbers({{"--steps", {&o.steps, 1, most}},
                  {"--token-bytes", {&o.tokenBytes, 2, 4}},
                  {"--replica-check", {&o.replicaCheck, 1, most}},
+                 {"--sum-check", {&o.sumCheck, 1, most}},
+                 {"--replay", {&o.replay, 1, most}},
+                 {"--guard", {&o.guard, 1, most}},
+                 {"--norm-limit", {&o.normLimit, 2, most}},
                  {"--inject-inf", {&o.injectInf, 1, most}},
                  {"--keep", {&o.keep, 1, most}},
                  {"--rank", {&o.rank, 0, 1 << 30}},
@@ -159,6 +170,12 @@ Result<void> checkTogether(const Options &options) {
 
 } // namespace
 
+std::string usage() {
+  constexpr std::string_view kHere = "%FAULTS%";
+  std::string text = kUsage;
+  return text.replace(text.find(kHere), kHere.size(), kFaultHelp);
+}
+
 int64_t Options::saveSteps() const {
   return saveEvery.empty() || saveEvery == "auto" ? 0 : std::stoll(saveEvery);
 }
@@ -181,6 +198,12 @@ Result<Options> parseOptions(int argc, const char *const *argv) {
       return Error{fmt::format("option {} wants a value", name)};
     if (auto done = table.setValue(name, argv[++i]); !done)
       return done.error();
+  }
+  if (!o.inject.empty()) {
+    Result<InjectedFault> fault = parseFault(o.inject);
+    if (!fault)
+      return fault.error();
+    o.fault = *fault;
   }
   if (auto done = checkTogether(o); !done)
     return done.error();

@@ -125,6 +125,15 @@ heddle_rt_status Rank::gather(const std::vector<int64_t> &own,
   return HEDDLE_RT_OK;
 }
 
+heddle_rt_status Rank::shareText(int64_t from, std::string &text) {
+  std::vector<int64_t> own(64, 0), every;
+  text.resize(std::min<size_t>(text.size(), own.size() * 8 - 1));
+  memcpy(own.data(), text.data(), text.size());
+  HEDDLE_RT_TRY(gather(own, every));
+  text = reinterpret_cast<const char *>(every.data() + from * 64);
+  return HEDDLE_RT_OK;
+}
+
 heddle_rt_status Rank::gatherSome(const int64_t *own, int64_t n,
                                   std::vector<int64_t> &all) {
   all.resize(size_t(n * size));

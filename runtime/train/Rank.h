@@ -37,6 +37,12 @@ public:
   heddle_rt_status gather(const std::vector<int64_t> &own,
                           std::vector<int64_t> &all);
 
+  /// A text of rank `from`, on all; long ones are cut.
+  heddle_rt_status shareText(int64_t from, std::string &text);
+  char *addressOf(const runtime::Place &place) const {
+    return arenas[size_t(place.arena)] + place.offsetAt(stage);
+  }
+
   /// Copies to and from a place of the program and waits. `bytes` at most
   /// largestBytes().
   heddle_rt_status upload(const runtime::Place &to, const void *from,

@@ -42,7 +42,7 @@ heddle_rt_status Checkpointer::choose(std::optional<Checkpoint> &chosen) {
       return HEDDLE_RT_OK;
     }
     std::string why = right.message();
-    HEDDLE_RT_TRY(shareText(bad - all.begin(), why));
+    HEDDLE_RT_TRY(rank.shareText(bad - all.begin(), why));
     if (rank.rank == 0)
       note(fmt::format("warning: the checkpoint of step {} is left out: {}",
                        step, why));

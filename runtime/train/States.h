@@ -72,11 +72,6 @@ heddle_rt_status writeStates(Rank &rank, const std::string &path,
                              const std::vector<SavedKind> &kinds,
                              const std::vector<ScalarTensor> &scalars);
 
-/// Compares a hash of every state between the ranks that hold the same share,
-/// on other stages too.
-/// HEDDLE_RT_CHECK_FAILED names the first state that differs. Collective.
-heddle_rt_status checkReplicas(Rank &rank, int64_t step);
-
 } // namespace heddle::train
 
 #endif

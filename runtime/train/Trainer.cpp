@@ -4,9 +4,15 @@
 #include "heddle/Support/Document.h"
 #include "heddle/Support/Files.h"
 #include "runtime/common/Status.h"
+#include "runtime/ranks/Inspect.h"
 #include "runtime/train/Checkpointer.h"
+#include "runtime/train/Inject.h"
 #include "runtime/train/LossScale.h"
+#include "runtime/train/Progress.h"
+#include "runtime/train/Replay.h"
+#include "runtime/train/Replicas.h"
 #include "runtime/train/Schedule.h"
+#include "runtime/train/Suspects.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -33,70 +39,16 @@ double now() {
       .count();
 }
 
-std::string numberOrNull(double value) {
-  return std::isfinite(value) ? fmt::format("{:.9g}", value) : "null";
-}
-
 /// A loss scale that is as small as it may be, and gradients that overflow all
 /// the same: forward does. One odd batch is passed over.
 constexpr int64_t kMostSkipped = 10;
-
-/// Progress on a terminal, nothing when piped; a summary in any case.
-class Progress {
-public:
-  explicit Progress(int64_t steps)
-      : steps(steps), terminal(isatty(STDERR_FILENO)) {}
-
-  void step(const StepResult &r) {
-    if (r.skipped)
-      return note(
-          r.counted == 0
-              ? fmt::format("step {}: no label is counted; skipped", r.step)
-              : fmt::format("step {}: gradients overflow at loss scale "
-                            "{:g}; skipped",
-                            r.step, r.lossScale));
-    if (trained++ == 0)
-      first = r.loss;
-    last = r.loss;
-    seconds += r.seconds;
-    rate += r.tokensPerSecond * r.seconds;
-    if (!terminal)
-      return;
-    fmt::print(stderr, "\rstep {}/{}  loss {:.4f}  {:.0f} tokens/s", r.step,
-               steps, r.loss, r.tokensPerSecond);
-    if (r.mfu > 0)
-      fmt::print(stderr, "  MFU {:.1f} %", r.mfu * 100);
-    fmt::print(stderr, "\033[K");
-    open = true;
-  }
-  void note(const std::string &text) {
-    endLine();
-    fmt::print(stderr, "{}\n", text);
-  }
-  void summary() {
-    endLine();
-    if (trained > 0)
-      fmt::print(stderr, "{} steps, loss {:.4f} -> {:.4f}, {:.0f} tokens/s\n",
-                 trained, first, last, seconds > 0 ? rate / seconds : 0);
-  }
-
-private:
-  void endLine() {
-    if (open)
-      fmt::print(stderr, "\n");
-    open = false;
-  }
-
-  int64_t steps, trained = 0;
-  double first = 0, last = 0, seconds = 0, rate = 0;
-  bool terminal, open = false;
-};
 
 class Trainer {
 public:
   Trainer(Rank &rank, const Job &job, bool &common)
       : rank(rank), job(job), tables(job.tables), common(common),
-        progress(job.steps), lossScale(tables.lossScaling),
+        flight(ranks::flightOf(rank.context)), progress(job.steps),
+        lossScale(tables.lossScaling),
         scalesLoss(tables.inputs.count("loss_scale") != 0) {}
 
   heddle_rt_status run();
@@ -105,6 +57,14 @@ private:
   heddle_rt_status openLog(int64_t done);
   heddle_rt_status step(int64_t number);
   heddle_rt_status train(StepResult &result);
+  heddle_rt_status checked(heddle_rt_status status);
+  heddle_rt_status guard(StepResult &result);
+  heddle_rt_status checkNorm(const StepResult &result);
+  bool looksAtNumbers() const {
+    return job.options.guard > 0 || job.options.normLimit > 0;
+  }
+  heddle_rt_status withRanges(int64_t step,
+                              const std::function<heddle_rt_status()> &run);
   heddle_rt_status stepOnce(int64_t number);
   heddle_rt_status setInputs(const StepResult &result);
   heddle_rt_status setTokens(const std::string &name,
@@ -130,10 +90,14 @@ private:
   const Job &job;
   const runtime::Tables &tables;
   bool &common;
+  runtime::Flight &flight; ///< what it tells who watches
   Progress progress;
   LossScale lossScale;
   const bool scalesLoss;
   int64_t overflows = 0;    ///< steps that were skipped for them
+  int64_t passedOver = 0;   ///< in a row, by --guard
+  int64_t norms = 0;        ///< seen by --norm-limit
+  double usualNorm = 0;     ///< their moving mean
   int64_t skippedInRow = 0; ///< at the least loss scale
   Batch batch;
   std::unique_ptr<std::FILE, int (*)(std::FILE *)> log{nullptr, std::fclose};
@@ -179,6 +143,7 @@ heddle_rt_status Trainer::openLog(int64_t done) {
 heddle_rt_status Trainer::run() {
   std::optional<Checkpointer> checkpoints;
   int64_t done = 0;
+  flight.enter(runtime::Section::Load);
   if (job.options.savesOrResumes() && scalesLoss) {
     common = true;
     return runtime::invalid(
@@ -212,6 +177,7 @@ heddle_rt_status Trainer::run() {
     if (checkpoints)
       HEDDLE_RT_TRY(checkpoints->boundary(number, now() - start));
   }
+  flight.enter(runtime::Section::Finish);
   if (checkpoints)
     HEDDLE_RT_TRY(checkpoints->finish(std::max(done, job.steps)));
   if (!job.options.save.empty())
@@ -228,6 +194,7 @@ heddle_rt_status Trainer::step(int64_t number) {
   result.step = number;
   result.rate =
       learningRate(tables.schedule, tables.optimizer.learningRate, number);
+  flight.beginStep(number);
   const double start = now();
   if (auto ok = job.data->fill(number, batch); !ok) {
     common = true;
@@ -238,6 +205,7 @@ heddle_rt_status Trainer::step(int64_t number) {
   result.lossScale = scalesLoss ? lossScale.value() : 0;
   if (!result.skipped)
     HEDDLE_RT_TRY(train(result));
+  flight.endStep();
   result.seconds = now() - start;
   const double tokens = double(tables.globalBatch * tables.sequenceLength);
   if (!result.skipped) {
@@ -255,17 +223,30 @@ heddle_rt_status Trainer::step(int64_t number) {
 }
 
 heddle_rt_status Trainer::train(StepResult &result) {
-  HEDDLE_RT_TRY(setInputs(result));
-  const std::string &folder = job.options.ranges;
-  const bool writesRanges = !folder.empty() && result.step == job.steps;
-  if (writesRanges)
-    HEDDLE_RT_TRY(heddle_rt_ranges_write(
-        rank.context,
-        fmt::format("{}/ranges.{}.jsonl", folder, rank.rank).c_str()));
-  HEDDLE_RT_TRY(stepOnce(result.step));
-  if (writesRanges)
-    HEDDLE_RT_TRY(heddle_rt_ranges_write(rank.context, nullptr));
+  const Options &options = job.options;
+  const auto isDue = [&](int64_t every) {
+    return every > 0 && result.step % every == 0;
+  };
+  const ranks::Integrity::Look look = {isDue(options.sumCheck),
+                                       looksAtNumbers(), false};
+  ranks::integrityOf(rank.context).begin(look);
+  const auto once = [&] { return stepOnce(result.step); };
+  if (isDue(options.replay)) {
+    const auto with = [&](auto run) {
+      return [&, run]() -> heddle_rt_status {
+        HEDDLE_RT_TRY(setInputs(result));
+        return run();
+      };
+    };
+    HEDDLE_RT_TRY(checked(replayStep(rank, result.step, with(once),
+                                     with([&] { return rank.step(); }))));
+  } else {
+    HEDDLE_RT_TRY(setInputs(result));
+    HEDDLE_RT_TRY(withRanges(result.step, once));
+  }
   HEDDLE_RT_TRY(rank.synchronize());
+  if (look.sums)
+    HEDDLE_RT_TRY(checked(checkSums(rank, result.step)));
   HEDDLE_RT_TRY(readOutputs(result));
   // The optimizer did the same (`clip_factor`).
   const bool finite = !result.hasNorm || std::isfinite(result.gradientNorm);
@@ -273,14 +254,89 @@ heddle_rt_status Trainer::train(StepResult &result) {
     lossScale.update(finite);
   result.skipped = scalesLoss && !finite;
   overflows += result.skipped;
+  return scalesLoss ? HEDDLE_RT_OK : guard(result);
+}
+
+/// A check that fails on all ranks alike, and may go well another time.
+heddle_rt_status Trainer::checked(heddle_rt_status status) {
+  common = status == HEDDLE_RT_CHECK_FAILED;
+  if (common)
+    flight.tellMayPass();
+  return status;
+}
+
+/// Passes over steps whose gradients are no numbers (optimizers left all as it
+/// was), as long as that is allowed.
+heddle_rt_status Trainer::guard(StepResult &result) {
+  if (!looksAtNumbers() || !result.hasNorm)
+    return HEDDLE_RT_OK;
+  if (std::isfinite(result.gradientNorm) && std::isfinite(result.loss)) {
+    passedOver = 0;
+    return checkNorm(result);
+  }
+  std::string where;
+  HEDDLE_RT_TRY(findNoNumber(rank, where));
+  if (where.empty())
+    where = "no rank had such a value in a state or gave it to a sum";
+  const std::string what =
+      fmt::format("step {}: the loss is {:g}, the norm of the gradients {:g}; "
+                  "{}",
+                  result.step, result.loss, result.gradientNorm, where);
+  // A parameter that is no number stays so: only a checkpoint helps.
+  if (std::isfinite(result.gradientNorm) || ++passedOver > job.options.guard)
+    return checked(
+        runtime::fail(HEDDLE_RT_CHECK_FAILED, "{}; training stopped", what));
+  if (rank.rank == 0)
+    progress.note(fmt::format("warning: {}; the step is passed over ({} of {} "
+                              "in a row)",
+                              what, passedOver, job.options.guard));
+  result.skipped = true;
+  ++overflows;
   return HEDDLE_RT_OK;
 }
 
-/// Runs the step, with the infinity that --inject-inf asks for.
+/// A norm far above its moving mean. The step is done; who starts the run again
+/// goes back before it.
+heddle_rt_status Trainer::checkNorm(const StepResult &result) {
+  constexpr int64_t kToKnow = 5; // steps until the mean means something
+  const int64_t limit = job.options.normLimit;
+  const double norm = result.gradientNorm;
+  if (limit > 0 && norms >= kToKnow && norm > double(limit) * usualNorm) {
+    std::string where;
+    HEDDLE_RT_TRY(findLargest(rank, where));
+    return checked(runtime::fail(
+        HEDDLE_RT_CHECK_FAILED,
+        "step {}: the norm of the gradients is {:g}, {:.0f} times what is "
+        "usual (--norm-limit {}); {}; training stopped",
+        result.step, norm, norm / usualNorm, limit, where));
+  }
+  usualNorm = norms++ == 0 ? norm : 0.9 * usualNorm + 0.1 * norm;
+  return HEDDLE_RT_OK;
+}
+
+/// Runs a step; --ranges of the last one.
+heddle_rt_status
+Trainer::withRanges(int64_t step,
+                    const std::function<heddle_rt_status()> &run) {
+  const std::string &folder = job.options.ranges;
+  const bool writesRanges = !folder.empty() && step == job.steps;
+  if (writesRanges)
+    HEDDLE_RT_TRY(heddle_rt_ranges_write(
+        rank.context,
+        fmt::format("{}/ranges.{}.jsonl", folder, rank.rank).c_str()));
+  HEDDLE_RT_TRY(run());
+  return writesRanges ? heddle_rt_ranges_write(rank.context, nullptr)
+                      : HEDDLE_RT_OK;
+}
+
+/// Runs the step, with the fault that --inject or --inject-inf asks for.
 heddle_rt_status Trainer::stepOnce(int64_t number) {
   const Options &options = job.options;
-  if (number != options.injectInf || rank.rank != options.rank)
+  if (rank.rank != options.rank)
     return rank.step();
+  if (number != options.injectInf)
+    return stepWithFault(rank, options.fault, number,
+                         [&] { return rank.step(); });
   return withInfinity(rank, [&] { return rank.step(); });
 }
 
@@ -424,7 +480,8 @@ heddle_rt_status Trainer::report(const StepResult &result) {
 std::string Trainer::whyStopped(const StepResult &result) {
   if (result.counted == 0)
     return "";
-  const bool isLeast = result.lossScale <= tables.lossScaling.minimum;
+  const bool isLeast =
+      scalesLoss && result.lossScale <= tables.lossScaling.minimum;
   skippedInRow = result.skipped && isLeast ? skippedInRow + 1 : 0;
   if (skippedInRow == kMostSkipped)
     return fmt::format("step {}: gradients overflowed in {} steps in a row at "
@@ -474,8 +531,7 @@ heddle_rt_status Trainer::checkResult(const StepResult &result) {
   heddle_rt_status status = checkReplicas(rank, result.step);
   if (status == HEDDLE_RT_OK && scalesLoss)
     status = checkLossScale(result.step);
-  common = status == HEDDLE_RT_CHECK_FAILED;
-  return status;
+  return checked(status);
 }
 
 heddle_rt_status Trainer::dump(const StepResult &result) {
@@ -500,23 +556,11 @@ heddle_rt_status Trainer::dump(const StepResult &result) {
 
 } // namespace
 
-std::string logLine(const StepResult &r) {
-  return fmt::format(
-      "{{\"step\": {}, \"loss\": {}, \"counted_labels\": {}, "
-      "\"gradient_norm\": {}, \"learning_rate\": {}, \"seconds\": {}, "
-      "\"tokens_per_second\": {}, \"mfu\": {}, \"skipped\": {}{}}}",
-      r.step, r.counted == 0 ? "null" : numberOrNull(r.loss), r.counted,
-      r.hasNorm ? numberOrNull(r.gradientNorm) : "null", numberOrNull(r.rate),
-      numberOrNull(r.seconds), numberOrNull(r.tokensPerSecond),
-      r.mfu > 0 ? numberOrNull(r.mfu) : "null", r.skipped,
-      r.lossScale > 0 ? fmt::format(", \"loss_scale\": {:.17g}", r.lossScale)
-                      : "");
-}
-
 heddle_rt_status trainRank(heddle_rt_context *context, const Job &job,
                            bool &common) {
   Rank rank(context, job.tables, job.numbers);
   HEDDLE_RT_TRY(rank.create());
+  ranks::flightOf(context).setRole(int32_t(rank.stage));
   return Trainer(rank, job, common).run();
 }
 

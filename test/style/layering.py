@@ -4,7 +4,7 @@ import re
 import sys
 
 # Each library may include those before it; each room, itself and what is listed.
-LIBRARIES = ["Support", "Model", "Cluster", "Plan", "Schedule", "Cost", "Planner"]
+LIBRARIES = ["Support", "Supervisor", "Model", "Cluster", "Plan", "Schedule", "Cost", "Planner"]
 MLIR = ["mlir/", "llvm/"]
 RUNTIME = ["heddle/Runtime/", "heddle/Support/", "runtime/common/", "fmt/"]
 MAY_INCLUDE = {
@@ -17,8 +17,9 @@ MAY_INCLUDE = {
     "passes/Pipelines": ["heddle/", "dialects/", "fmt/", *MLIR, "passes/"],
     "include/heddle/Runtime": ["heddle/Runtime/", "cuda"],
     "runtime": RUNTIME,
-    # --threads: ranks as threads of one process are not in the C header.
-    "runtime/train": [*RUNTIME, "nlohmann/", "runtime/checkpoint/", "runtime/ranks/RunRanks.h"],
+    # --threads (ranks as threads of one process) and what a rank tells who watches it are not in the C header.
+    "runtime/train": [*RUNTIME, "nlohmann/", "runtime/checkpoint/", "runtime/ranks/RunRanks.h",
+                      "runtime/ranks/Inspect.h"],
     "runtime/ranks": [*RUNTIME, "mpi.h"],
     "runtime/host": [*RUNTIME, "runtime/ranks/", "dnnl"],
     "runtime/cuda": [*RUNTIME, "runtime/ranks/", "cuda", "nccl", "cublas", "cudnn"],

@@ -9,7 +9,7 @@ namespace fs = std::filesystem;
 using namespace heddle;
 using namespace heddle::tool;
 
-static std::optional<Ending> readEnding(const fs::path &path) {
+std::optional<Ending> tool::readEnding(const fs::path &path) {
   Result<std::string> text = readFile(path);
   if (!text)
     return std::nullopt;

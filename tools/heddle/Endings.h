@@ -16,6 +16,9 @@ struct Ending {
   std::string untold; ///< why, where the ranks' stderr does not say it
 };
 
+/// What one rank's file says; nothing where there is none.
+std::optional<Ending> readEnding(const std::filesystem::path &path);
+
 /// What the files in `folder` say together. Nothing where no rank tells of a
 /// failure and one of them has left no file.
 std::optional<Ending> readEndings(const std::filesystem::path &folder,

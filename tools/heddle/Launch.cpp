@@ -172,9 +172,13 @@ static Result<Outcome> executeRanks(const std::vector<std::string> &command,
   return outcome;
 }
 
-Result<Outcome> tool::launch(const std::string &program, const Ranks &ranks,
-                             const std::vector<std::string> &arguments,
-                             Capture capture) {
+static bool areProcesses(const Ranks &ranks) {
+  return !ranks.threads && ranks.count > 1;
+}
+
+Result<std::vector<std::string>>
+tool::rankCommand(const std::string &program, const Ranks &ranks,
+                  const std::vector<std::string> &arguments) {
   int64_t cores = std::max(1u, std::thread::hardware_concurrency());
   // What the user has set stays.
   std::string threads =
@@ -182,9 +186,8 @@ Result<Outcome> tool::launch(const std::string &program, const Ranks &ranks,
   setenv("OMP_NUM_THREADS", threads.c_str(), 0);
   if (ranks.count > cores)
     setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
-  const bool processes = !ranks.threads && ranks.count > 1;
   std::vector<std::string> command;
-  if (processes) {
+  if (areProcesses(ranks)) {
     auto launcher = mpirun(ranks.count);
     if (!launcher)
       return launcher.error();
@@ -194,6 +197,15 @@ Result<Outcome> tool::launch(const std::string &program, const Ranks &ranks,
   if (ranks.threads)
     command.push_back("--threads");
   command.insert(command.end(), arguments.begin(), arguments.end());
-  return processes ? executeRanks(command, ranks.count, capture)
-                   : execute(command, capture);
+  return command;
+}
+
+Result<Outcome> tool::launch(const std::string &program, const Ranks &ranks,
+                             const std::vector<std::string> &arguments,
+                             Capture capture) {
+  const auto command = rankCommand(program, ranks, arguments);
+  if (!command)
+    return command.error();
+  return areProcesses(ranks) ? executeRanks(*command, ranks.count, capture)
+                             : execute(*command, capture);
 }

@@ -33,9 +33,15 @@ struct Ranks {
   bool threads = false; ///< of one process; else MPI processes
 };
 
-/// Runs train-host `program` with `arguments` on all ranks, with the
-/// environment that they want: one thread a rank unless cores are left over,
-/// and waiting ranks that let others run where there are fewer cores.
+/// The command that runs train-host `program` with `arguments` on all ranks;
+/// the environment is made as they want it: one thread a rank unless cores are
+/// left over, and waiting ranks that let others run where there are fewer
+/// cores.
+Result<std::vector<std::string>>
+rankCommand(const std::string &program, const Ranks &ranks,
+            const std::vector<std::string> &arguments);
+
+/// Runs it.
 Result<Outcome> launch(const std::string &program, const Ranks &ranks,
                        const std::vector<std::string> &arguments,
                        Capture capture);

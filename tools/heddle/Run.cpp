@@ -1,7 +1,8 @@
 //===- Run.cpp - heddle run: trains what compile wrote --------------------===//
 
 #include "tools/heddle/Dry.h"
-#include "tools/heddle/Launch.h"
+#include "tools/heddle/Elastic.h"
+#include "tools/heddle/Lives.h"
 
 #include "heddle/Support/Files.h"
 
@@ -82,21 +83,65 @@ static cl::opt<std::string> ranges("ranges", cl::value_desc("folder"),
                                             "last step of each rank touches"),
                                    cl::sub(run));
 static cl::opt<uint64_t> seed("seed", cl::desc("of --check"), cl::sub(run));
+static cl::opt<std::string> elastic(
+    "elastic", cl::value_desc("command"),
+    cl::desc("each start, the first too, takes as many ranks as this prints; "
+             "where they are not DIR's, the best plan for them, with the same "
+             "global batch, is searched and compiled below DIR/elastic; wants "
+             "--save-every, --model, --cluster and --train"),
+    cl::sub(run));
+static cl::opt<std::string> modelPath("model", cl::value_desc("file"),
+                                      cl::desc("of --elastic"), cl::sub(run));
+static cl::opt<std::string> clusterPath("cluster", cl::value_desc("file"),
+                                        cl::desc("of --elastic"), cl::sub(run));
+static cl::opt<std::string> trainPath("train", cl::value_desc("file"),
+                                      cl::desc("of --elastic"), cl::sub(run));
+static cl::opt<uint64_t> hangLimit(
+    "hang-limit", cl::init(60), cl::value_desc("seconds"),
+    cl::desc("a step's ranks without progress for so long, or for five times "
+             "as long as is usual, are ended; ten times as long outside of "
+             "steps; 0: never; default: 60"),
+    cl::sub(run));
+static cl::opt<uint64_t>
+    restarts("restarts", cl::value_desc("n"),
+             cl::desc("with --save-every: how often a run that dies or hangs "
+                      "is started again from its newest checkpoint; default: "
+                      "0"),
+             cl::sub(run));
+static cl::opt<std::string>
+    inject("inject", cl::value_desc("fault@step"),
+           cl::desc("a fault, to see what becomes of it: --rank has it in that "
+                    "step (train-host --help lists them)"),
+           cl::sub(run));
+static cl::opt<uint64_t> faultyRank("rank", cl::desc("of --inject; default: 0"),
+                                    cl::sub(run));
 static cl::opt<bool> testInit("test-init",
                               cl::desc("random biases and norm "
                                        "weights too"),
                               cl::sub(run));
 
-/// What the program gets of the command line.
-static std::vector<std::string> passOn() {
+/// What the program gets of the command line; where it is started again, it
+/// goes on from a checkpoint.
+static std::vector<std::string> passOn(bool startedAgain) {
   std::vector<std::string> arguments;
-  for (cl::opt<std::string> *option : {&data, &logPath, &weights, &save, &dump,
-                                       &ranges, &saveEvery, &checkpoints})
-    if (option->getNumOccurrences())
+  if (startedAgain && !resume)
+    arguments.push_back("--resume");
+  // All programs of an elastic run have one log, and one folder.
+  if (!elastic.empty())
+    for (const auto &[option, name] : {std::pair(&logPath, "log.jsonl"),
+                                       std::pair(&checkpoints, "checkpoints")})
+      if (!option->getNumOccurrences())
+        arguments.insert(arguments.end(),
+                         {"--" + option->ArgStr.str(),
+                          (fs::path(folder.getValue()) / name).string()});
+  for (cl::opt<std::string> *option :
+       {&data, &logPath, &weights, &save, &dump, &ranges, &saveEvery,
+        &checkpoints, &inject})
+    if (option->getNumOccurrences() && !(startedAgain && option == &weights))
       arguments.insert(arguments.end(),
                        {"--" + option->ArgStr.str(), option->getValue()});
-  for (cl::opt<uint64_t> *option :
-       {&steps, &replicaCheck, &tokenBytes, &computeThreads, &seed, &keep})
+  for (cl::opt<uint64_t> *option : {&steps, &replicaCheck, &tokenBytes,
+                                    &computeThreads, &seed, &keep, &faultyRank})
     if (option->getNumOccurrences())
       arguments.insert(arguments.end(), {"--" + option->ArgStr.str(),
                                          std::to_string(option->getValue())});
@@ -123,22 +168,50 @@ Result<runtime::Tables> tool::readProgramTables(const std::string &path) {
   }
 }
 
+/// The command of one life: of DIR's program, or of one for as many ranks as
+/// there are.
+static Result<LifeCommand> makeCommand(int64_t ranks, bool resumes) {
+  std::string at = folder;
+  if (!elastic.empty()) {
+    const Result<int64_t> counted = countRanks(elastic);
+    if (!counted)
+      return counted.error();
+    if (*counted != ranks) {
+      Result<std::string> found = programFor(
+          *counted, folder, {elastic, modelPath, clusterPath, trainPath});
+      if (!found)
+        return found.error();
+      at = *found;
+      ranks = *counted;
+    }
+  }
+  auto command = rankCommand(fs::absolute(fs::path(at) / "train-host").string(),
+                             {ranks, threads}, passOn(resumes));
+  if (!command)
+    return command.error();
+  return LifeCommand{std::move(*command), ranks};
+}
+
 static int train(const runtime::Tables &tables) {
   if (data.empty())
     return refuse(
         Error{"there is no data: give --data FILE (any text will do)"});
-  std::string program =
-      fs::absolute(fs::path(folder.getValue()) / "train-host").string();
-  Result<Outcome> outcome =
-      launch(program, {tables.ranks(), threads}, passOn(), Capture::Nothing);
-  if (!outcome)
-    return refuse(outcome.error());
-  if (outcome->code > kInternal)
-    return refuse(Error{fmt::format("{} ended with exit code {}{}", program,
-                                    outcome->code,
-                                    outcome->code > 128 ? " (a signal)" : "")},
-                  kInternal);
-  return outcome->code;
+  LivesOptions options;
+  options.limits.step = double(hangLimit);
+  options.record = (fs::path(folder.getValue()) / "flight.jsonl").string();
+  std::error_code ignored;
+  fs::remove(options.record, ignored); // of an earlier run
+  if (!saveEvery.empty())
+    options.checkpoints =
+        checkpoints.empty()
+            ? (fs::path(folder.getValue()) / "checkpoints").string()
+            : checkpoints.getValue();
+  options.restarts = int64_t(restarts);
+  const auto make = [&](int64_t, bool resumes) {
+    return makeCommand(tables.ranks(), resumes);
+  };
+  const Result<int> code = runLives(make, options);
+  return code ? *code : refuse(code.error());
 }
 
 static int runRun() {
@@ -148,6 +221,13 @@ static int runRun() {
   if (ranges.getNumOccurrences() && !check)
     return refuse(Error{"--ranges wants --check: only checking mode looks at "
                         "ranges"});
+  if (restarts.getNumOccurrences() && saveEvery.empty())
+    return refuse(Error{"--restarts wants --save-every: a run is started again "
+                        "from a checkpoint"});
+  if (!elastic.empty() && (saveEvery.empty() || modelPath.empty() ||
+                           clusterPath.empty() || trainPath.empty()))
+    return refuse(Error{"--elastic wants --save-every, --model, --cluster and "
+                        "--train: a plan is searched from these"});
   if (asJson && !dry)
     return refuse(Error{"--json wants --dry; a run writes its log as JSON "
                         "lines (--log)"});

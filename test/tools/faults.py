@@ -1,0 +1,395 @@
+#!/usr/bin/env python3
+"""Faults put into supervised runs, and what `heddle run` makes of them.
+
+    faults.py --heddle build/bin/heddle [--trials N] [--seed S] [KIND...]
+
+Kinds: death, stop, loop, network, slow, clean, flips, nan, restart, elastic; all but network where none is named. Of each
+a table is printed: how many trials, how many were found and named, the longest times. Exit 1 with what is not so.
+
+`network` cuts a rank off in a network namespace of its own: it wants root, `ip` and TCP between ranks, and says so
+where it is not possible.
+"""
+import argparse
+import collections
+import json
+import math
+import os
+import pathlib
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+MODEL = {"model_type": "llama", "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2,
+         "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 4, "vocab_size": 37, "hidden_act": "silu",
+         "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "tie_word_embeddings": False}
+TRAIN = {"sequence_length": 16, "global_batch": 48, "precision": ["fp32"],
+         "optimizer": {"type": "adamw", "lr": 0.01, "betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.1,
+                       "clip_norm": 0.5}}
+CLUSTER = {"name": "here", "nodes": 1, "devices_per_node": 8, "device": "host", "memory_reserve_gib": 0,
+           "links": [{"level": "node", "gbytes_per_s": 5}]}
+LIMIT = 2  # --hang-limit
+STEPS = "100000"  # more than any trial comes to
+
+
+def plan(dp, tp=1, zero=0):
+    return {"version": 1, "mesh": [["pp", 1], ["dp", dp], ["cp", 1], ["tp", tp]], "micro_batch": 48 // dp // 2,
+            "micro_batches": 2, "tensor": "megatron", "zero": {"stage": zero}}
+
+
+class Programs:
+    """Compiled programs of a folder, by plan."""
+
+    def __init__(self, heddle, folder):
+        self.heddle, self.folder, self.made = heddle, folder, {}
+        for name, content in {"model.json": MODEL, "train.json": TRAIN, "cluster.json": CLUSTER}.items():
+            (folder / name).write_text(json.dumps(content))
+        draw = random.Random(3)
+        (folder / "data.txt").write_text("".join(chr(draw.randrange(1, 37)) for _ in range(20000)))
+
+    def get(self, **keys):
+        name = "-".join(f"{key}{value}" for key, value in keys.items())
+        if name not in self.made:
+            (self.folder / f"{name}.json").write_text(json.dumps(plan(**keys)))
+            done = subprocess.run([self.heddle, "compile", "model.json", "--cluster", "cluster.json", "--train",
+                                   "train.json", "--plan", f"{name}.json", "-o", name], cwd=self.folder,
+                                  capture_output=True, text=True, check=False)
+            require(done.returncode == 0, f"{name} compiles: {done.stderr}")
+            self.made[name] = self.folder / name
+        return self.made[name]
+
+
+def require(holds, what):
+    if not holds:
+        sys.exit(f"not so: {what}")
+
+
+class Run:
+    """A `heddle run` whose stderr is read as it comes."""
+
+    def __init__(self, programs, program, *options, steps=STEPS, **environment):
+        self.program = program
+        self.lines = []
+        self.process = subprocess.Popen(
+            [programs.heddle, "run", str(program), "--data", str(programs.folder / "data.txt"), "--steps", str(steps),
+             "--hang-limit", str(LIMIT), *map(str, options)],
+            stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, bufsize=1,
+            env={**os.environ, **environment})
+
+    def until(self, pattern, seconds=120):
+        """The first line that matches, and when it came; None where the run ends before."""
+        import threading
+        guard = threading.Timer(seconds, self.process.kill)
+        guard.start()
+        try:
+            for line in self.process.stderr:
+                self.lines.append(line)
+                if re.search(pattern, line):
+                    return line, time.monotonic()
+            return None, time.monotonic()
+        finally:
+            guard.cancel()
+
+    def end(self, seconds=120):
+        """Exit code, after all that is left was read."""
+        self.until("$^", seconds)
+        code = self.process.wait(timeout=seconds)
+        self.ended = time.monotonic()
+        return code
+
+    def text(self):
+        return "".join(self.lines)
+
+    def ranks(self):
+        """Processes of the ranks that train, by rank: those that a guard waits for."""
+        found = {}
+        for entry in pathlib.Path("/proc").iterdir():
+            if not entry.name.isdigit():
+                continue
+            try:
+                if os.path.realpath(entry / "exe") != str(self.program / "train-host"):
+                    continue
+                environment = dict(part.split("=", 1) for part in (entry / "environ").read_text().split("\0")
+                                   if "=" in part)
+                parent = int(re.search(r"PPid:\s+(\d+)", (entry / "status").read_text())[1])
+                if os.path.realpath(f"/proc/{parent}/exe") == str(self.program / "train-host"):
+                    found[int(environment["OMPI_COMM_WORLD_RANK"])] = int(entry.name)
+            except (OSError, KeyError, TypeError):
+                continue
+        return found
+
+    def wait_until_training(self, steps=3, seconds=60):
+        log, start = self.program / "log.jsonl", time.monotonic()
+        while time.monotonic() - start < seconds:
+            if log.exists() and log.read_text().count("\n") >= steps:
+                return self.ranks()
+            time.sleep(0.02)
+        sys.exit(f"not so: it trains within {seconds} s: {self.process.poll()}")
+
+
+def left_over(program):
+    """Processes of a program that are still there."""
+    found = []
+    for entry in pathlib.Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                if os.path.realpath(entry / "exe") == str(program / "train-host") and \
+                        " Z " not in (entry / "stat").read_text():
+                    found.append(int(entry.name))
+            except OSError:
+                continue
+    return found
+
+
+def check_end(run, begun, told, kind, wanted_rank, line):
+    require(line is not None, f"{kind}: a verdict: {run.text()}")
+    code = run.end()
+    require(code == 3, f"{kind}: exit code 3, found {code}: {run.text()}")
+    require(not left_over(run.program), f"{kind}: no process is left")
+    require(re.search(rf"ranks? ([\d, ]*\b)?{wanted_rank}\b", line), f"{kind}: rank {wanted_rank} is named: {line}")
+    record = json.loads((run.program / "flight.jsonl").read_text().splitlines()[0])
+    require(wanted_rank in record["blamed"], f"{kind}: the record blames rank {wanted_rank}: {record['blamed']}")
+    require(any(r["operations"] for r in record["ranks"]), f"{kind}: the record has operations")
+    if begun is None:
+        return
+    limit = record["limit_seconds"]
+    require(told - begun <= limit + 1, f"{kind}: named within {limit} + 1 s, found {told - begun:.2f} s")
+    require(run.ended - told <= 3, f"{kind}: all gone within 3 s, found {run.ended - told:.2f} s")
+
+
+def hang(programs, draw, kind, trials):
+    """Ranks that are stopped from outside, or compute without end at a drawn operation."""
+    program = programs.get(dp=4)
+    named, gone = [], []
+    for _ in range(trials):
+        rank = draw.randrange(4)
+        (program / "log.jsonl").unlink(missing_ok=True)
+        if kind == "loop":
+            run = Run(programs, program, "--inject", f"loop@{draw.randrange(3, 30)}#{draw.randrange(1 << 30)}", "--rank",
+                      rank)
+            _, begun = run.until("injected loop")
+        else:
+            run = Run(programs, program)
+            process = run.wait_until_training()[rank]
+            time.sleep(draw.random() / 5)
+            os.kill(process, {"stop": signal.SIGSTOP, "death": signal.SIGKILL}[kind])
+            begun = time.monotonic()
+        line, told = run.until(r"^error: (no progress|rank \d+ \(process)")
+        check_end(run, begun, told, kind, rank, line)
+        named.append(told - begun)
+        gone.append(run.ended - told)
+    return f"{trials} of {trials} named, {max(named):.2f} s after it at most (limit {LIMIT} s), all gone {max(gone):.2f} s later"
+
+
+def clean(programs, draw, trials):
+    """Runs that nothing is wrong with: no word, and many windows."""
+    program = programs.get(dp=4)
+    windows = 0
+    while windows < trials:
+        run = Run(programs, program, steps=min(20000, 150 * (trials - windows) + 500))
+        code = run.end(3000)
+        require(code == 0 and not re.search("warning|error", run.text()), f"clean: {code} {run.text()}")
+        windows += json.loads((program / "flight.jsonl").read_text().splitlines()[-1])["windows"]
+    return f"no alarm in {windows} windows"
+
+
+def slow(programs, draw, trials):
+    program = programs.get(dp=4)
+    longest = 0
+    for _ in range(trials):
+        rank = draw.randrange(4)
+        run = Run(programs, program, "--inject", "slow@50", "--rank", rank)
+        line, _ = run.until("is slow|^error", 120)
+        require(line and f"rank {rank} is slow" in line, f"slow: rank {rank} is told: {run.text()}")
+        windows = int(re.search(r"window (\d+)", line)[1])
+        run.process.send_signal(signal.SIGTERM)
+        code = run.end()
+        require(code == 128 + signal.SIGTERM and not left_over(program), f"slow: ends by SIGTERM: {code}")
+        longest = max(longest, windows)
+    return f"{trials} of {trials} told, in window {longest} at most"
+
+
+def train(programs, program, *options, steps=3):
+    """Exit code and stderr of threads without a supervisor."""
+    done = subprocess.run([str(program / "train-host"), "--threads", "--data", str(programs.folder / "data.txt"),
+                           "--steps", str(steps), "--log", "", *map(str, options)], cwd=programs.folder,
+                          capture_output=True, text=True, check=False)
+    return done.returncode, done.stderr
+
+
+CHECKS = {"replicas": ["--replica-check", 1], "sums": ["--sum-check", 1], "replay": ["--replay", 1]}
+FLIPS = ["parameter", "moment", "gradient", "buffer", "local"]
+# What RELIABILITY's table says of each: found (1), or not (0); None: it depends on how much the bit changes.
+EXPECTED = {("parameter", "replicas"): 1, ("moment", "replicas"): 1, ("gradient", "replicas"): None,
+            ("local", "replicas"): 0, ("local", "sums"): 0, ("local", "replay"): 1, ("parameter", "sums"): 0,
+            ("moment", "sums"): 0, ("gradient", "sums"): 0, ("gradient", "replay"): 1, ("buffer", "replay"): 1,
+            ("buffer", "sums"): None, ("buffer", "replicas"): 0}
+
+
+def flips(programs, draw, trials, zero=0):
+    program = programs.get(dp=4, zero=zero)
+    rows = []
+    for flip in FLIPS:
+        cells = []
+        for check, options in CHECKS.items():
+            found = named = 0
+            for _ in range(trials):
+                rank = draw.randrange(4)
+                code, errors = train(programs, program, *options, "--inject",
+                                     f"flip-{flip}@2#{draw.randrange(1 << 30)}", "--rank", rank)
+                require(f"injected flip-{flip} on rank {rank}" in errors, f"flips: {flip} is injected: {errors}")
+                require(code in (0, 1), f"flips: {flip} ends with 0 or 1: {errors}")
+                found += code == 1
+                named += code == 1 and re.search(rf"\brank {rank}\b", errors.split("error:")[-1]) is not None
+            want = EXPECTED.get((flip, check))
+            if zero == 0 and want is not None:
+                require(found == want * trials, f"flips: {check} find {want * trials} of {trials} flips of {flip}, "
+                        f"found {found}")
+            cells.append(f"{check} {found}/{trials}, rank named {named}")
+        rows.append(f"{flip:10} {'; '.join(cells)}")
+    return "\n  ".join([f"ZeRO {zero}, 4 ranks", *rows])
+
+
+def nan(programs, draw, trials):
+    program = programs.get(dp=4)
+    for trial in range(trials):
+        rank = draw.randrange(4)
+        code, errors = train(programs, program, "--guard", 2, "--replica-check", 1, "--inject",
+                             f"nan@2#{draw.randrange(1 << 30)}", "--rank", rank, steps=4)
+        require(code == 0, f"nan: the step is passed over: {errors}")
+        what = re.search(rf"injected nan on rank {rank}.*: (\S+ \S+), element (\d+)", errors)
+        told = re.search(r"warning: step 2: .*?rank (\d+): it gave .*?: (\S+ \S+), element (\d+)", errors)
+        require(what and told and int(told[1]) == rank and told[2] == what[1] and told[3] == what[2],
+                f"nan: rank {rank} and the tensor are named: {errors}")
+        rank = draw.randrange(4)
+        code, errors = train(programs, program, "--guard", 2, "--inject", f"nan-parameter@2#{draw.randrange(1 << 30)}",
+                             "--rank", rank, steps=6)
+        what = re.search(rf"injected nan-parameter on rank {rank} in step 2: (parameter \S+), element (\d+)", errors)
+        told = re.search(r"rank (\d+): (\S+ \S+) has the value -?nan \(element (\d+)", errors)
+        require(what and told and int(told[1]) == rank and told[2] == what[1] and told[3] == what[2],
+                f"nan: rank {rank} and its parameter are named: {errors}")
+    return f"{2 * trials} of {2 * trials} named by rank, tensor and element"
+
+
+def losses(program):
+    return {line["step"]: line["loss"] for line in map(json.loads, (program / "log.jsonl").read_text().splitlines())}
+
+
+def restart(programs, draw, trials):
+    """Kills at drawn times: the run goes on, and ends as if there had been none."""
+    program = programs.get(dp=2, tp=2)
+
+    def run_all(*options):
+        shutil.rmtree(program / "checkpoints", ignore_errors=True)
+        run = Run(programs, program, "--save-every", 5, "--save", programs.folder / "left.safetensors", *options,
+                  steps=60)
+        return run
+
+    run = run_all()
+    require(run.end() == 0, f"restart: a run without faults: {run.text()}")
+    expected = losses(program), (programs.folder / "left.safetensors").read_bytes()
+    for _ in range(trials):
+        run = run_all("--restarts", 5)
+        process = run.wait_until_training(draw.randrange(2, 40))
+        if process:
+            os.kill(draw.choice(list(process.values())), signal.SIGKILL)
+        code = run.end()
+        require(code == 0, f"restart: it goes on: {run.text()}")
+        require(losses(program) == expected[0], "restart: the losses are those of a run without faults")
+        require((programs.folder / "left.safetensors").read_bytes() == expected[1],
+                "restart: the parameters are those of a run without faults")
+    run = run_all("--restarts", 5, "--inject", "nan-parameter@7", "--guard", 1)
+    require(run.end() == 0 and "restart 1 of at most 5" in run.text(), f"restart: a bad parameter is gone: {run.text()}")
+    require(losses(program) == expected[0], "restart: the losses behind a bad parameter are those without")
+    return f"{trials + 1} of {trials + 1} went on, bit for bit"
+
+
+def elastic(programs, draw, trials):
+    """8 -> 6 -> 4 -> 8 ranks."""
+    program = programs.get(dp=8)
+    counts = programs.folder / "ranks"
+    arguments = ["--save-every", 4, "--elastic", f"cat {counts}", "--model", programs.folder / "model.json",
+                 "--cluster", programs.folder / "cluster.json", "--train", programs.folder / "train.json"]
+    shutil.rmtree(program / "checkpoints", ignore_errors=True)
+    counts.write_text("8\n")
+    run = Run(programs, program, "--save-every", 1000, steps=40)
+    require(run.end() == 0, f"elastic: a run without faults: {run.text()}")
+    expected = losses(program)
+    shutil.rmtree(program / "checkpoints", ignore_errors=True)
+    (program / "log.jsonl").unlink()
+    run = Run(programs, program, *arguments, "--restarts", 10, steps=40, HEDDLE_TEST_PACE="1")
+    told = []
+    for ranks, at in ((6, 8), (4, 18), (8, 28)):
+        start = time.monotonic()
+        log = program / "log.jsonl"
+        while not (log.exists() and log.read_text().count("\n") >= at) and time.monotonic() - start < 200:
+            require(run.process.poll() is None, f"elastic: it trains: {run.end()} {run.text()}")
+            time.sleep(0.005)
+        counts.write_text(f"{ranks}\n")
+        folder = next((f for f in (program, *program.glob("elastic/*-ranks"))
+                       if left_over(f)), program)
+        for process in left_over(folder)[-1:]:
+            os.kill(process, signal.SIGKILL)
+        line, when = run.until("resumed behind")
+        require(line, f"elastic: it resumes on {ranks} ranks: {run.text()}")
+        told.append(f"{ranks} ranks {when - start:.1f} s")
+    require(run.end(600) == 0, f"elastic: it ends: {run.text()}")
+    found = losses(program)
+    require(sorted(found) == sorted(expected), "elastic: each step once")
+    worst = max(abs(found[step] - expected[step]) / abs(expected[step]) for step in expected)
+    require(worst < 1e-3, f"elastic: the losses are those of 8 ranks: {worst:.2e} off")
+    lines = [line.strip() for line in run.lines if re.search("planned in|resumed behind", line)]
+    return "\n  ".join([f"losses {worst:.1e} off at most; from kill to resumed: {', '.join(told)}", *lines])
+
+
+def network(programs, draw, trials):
+    """Ranks in network namespaces of their own, one of which is cut off."""
+    from namespaces import Namespaces  # beside this file
+    whole = programs.get(dp=4)
+    with Namespaces(4) as spaces:
+        program = spaces.wrap(whole, programs.folder / "apart")
+        named, gone = [], []
+        for _ in range(trials):
+            rank = draw.randrange(4)
+            (program / "log.jsonl").unlink(missing_ok=True)
+            run = Run(programs, program, **spaces.environment)
+            run.program = program
+            run.wait_until_training()
+            time.sleep(draw.random() / 5)
+            spaces.cut(rank)
+            begun = time.monotonic()
+            line, told = run.until(r"^error: (no progress|rank \d+ \(process)")
+            spaces.join(rank)
+            check_end(run, begun, told, "network", rank, line)
+            named.append(told - begun)
+            gone.append(run.ended - told)
+    return f"{trials} of {trials} named, {max(named):.2f} s after it at most, all gone {max(gone):.2f} s later"
+
+
+KINDS = {"death": lambda p, d, n: hang(p, d, "death", n), "stop": lambda p, d, n: hang(p, d, "stop", n),
+         "loop": lambda p, d, n: hang(p, d, "loop", n), "network": network, "slow": slow, "clean": clean,
+         "flips": flips, "zero": lambda p, d, n: flips(p, d, n, zero=3), "nan": nan, "restart": restart,
+         "elastic": elastic}
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--heddle", default="heddle")
+    parser.add_argument("--trials", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("kinds", nargs="*", choices=[*KINDS, []])
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        programs = Programs(os.path.abspath(options.heddle), pathlib.Path(os.path.realpath(folder)))
+        for kind in options.kinds or [kind for kind in KINDS if kind != "network"]:
+            start = time.monotonic()
+            said = KINDS[kind](programs, random.Random(f"{options.seed} {kind}"), options.trials)
+            print(f"{kind}: {said} ({time.monotonic() - start:.0f} s)", flush=True)
+
+
+if __name__ == "__main__":
+    main()
