@@ -51,15 +51,6 @@ void loop() {
 
 using Run = std::function<heddle_rt_status()>;
 
-/// Somewhere in the step, at one of its first operations.
-heddle_rt_status springInStep(Rank &rank, const InjectedFault &fault,
-                              void (*spring)(), const Run &run) {
-  constexpr uint64_t kFirst = 40;
-  ranks::flightOf(rank.context)
-      .setTrap(1 + random::blockAt(fault.draw, 0, 0).words[0] % kFirst, spring);
-  return run();
-}
-
 heddle_rt_status runSlowly(Rank &rank, const Run &run) {
   const runtime::Flight &flight = ranks::flightOf(rank.context);
   HEDDLE_RT_TRY(run());
@@ -80,6 +71,16 @@ void tell(const Rank &rank, const InjectedFault &fault,
           const std::string &what) {
   fmt::print(stderr, "injected {} on rank {} in step {}: {}\n", fault.kind,
              rank.rank, fault.step, what);
+}
+
+/// Somewhere in the step, at one of its first operations.
+heddle_rt_status springInStep(Rank &rank, const InjectedFault &fault,
+                              void (*spring)(), const Run &run) {
+  constexpr uint64_t kFirst = 40;
+  const uint64_t operation = 1 + draw(fault, 1) % kFirst;
+  ranks::flightOf(rank.context).setTrap(operation, spring);
+  tell(rank, fault, fmt::format("at operation {} of the step", operation));
+  return run();
 }
 
 /// Draws an instance of a state of some kinds that the rank stores; `use` gets

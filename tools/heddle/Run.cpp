@@ -67,6 +67,23 @@ static cl::opt<uint64_t> replicaCheck("replica-check", cl::value_desc("n"),
                                       cl::desc("compare replicas every n "
                                                "steps"),
                                       cl::sub(run));
+static cl::opt<uint64_t> sumCheck("sum-check", cl::value_desc("n"),
+                                  cl::desc("in every nth step, sums over "
+                                           "ranks against sums of parts"),
+                                  cl::sub(run));
+static cl::opt<uint64_t> replay("replay", cl::value_desc("n"),
+                                cl::desc("run every nth step twice, and "
+                                         "compare bit by bit"),
+                                cl::sub(run));
+static cl::opt<uint64_t> guard("guard", cl::value_desc("n"),
+                               cl::desc("pass over at most n steps in a row "
+                                        "whose gradients are no numbers, and "
+                                        "name rank and tensor"),
+                               cl::sub(run));
+static cl::opt<uint64_t> normLimit("norm-limit", cl::value_desc("k"),
+                                   cl::desc("stop where the norm of gradients "
+                                            "is more than k times as usual"),
+                                   cl::sub(run));
 static cl::opt<uint64_t> tokenBytes("token-bytes", cl::value_desc("2 or 4"),
                                     cl::desc("of a .bin; default: by the "
                                              "vocabulary"),
@@ -140,8 +157,9 @@ static std::vector<std::string> passOn(bool startedAgain) {
     if (option->getNumOccurrences() && !(startedAgain && option == &weights))
       arguments.insert(arguments.end(),
                        {"--" + option->ArgStr.str(), option->getValue()});
-  for (cl::opt<uint64_t> *option : {&steps, &replicaCheck, &tokenBytes,
-                                    &computeThreads, &seed, &keep, &faultyRank})
+  for (cl::opt<uint64_t> *option :
+       {&steps, &replicaCheck, &sumCheck, &replay, &guard, &normLimit,
+        &tokenBytes, &computeThreads, &seed, &keep, &faultyRank})
     if (option->getNumOccurrences())
       arguments.insert(arguments.end(), {"--" + option->ArgStr.str(),
                                          std::to_string(option->getValue())});
