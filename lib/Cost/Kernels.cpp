@@ -114,8 +114,12 @@ double heddle::productSeconds(const ProductSurface &surface,
   const double wave = kTile * processors;
   const double results = product.groups * product.m * product.n;
   const double waves = hypotenuse(results / wave, surface.floor);
-  const double compute =
-      waves * 2 * wave * (product.k + surface.depth) * surface.secondsPerFlop;
+  const double accumulation =
+      product.isGradient && product.format == ProductFormat::Fp8
+          ? fullAccumulation
+          : 1;
+  const double compute = accumulation * waves * 2 * wave *
+                         (product.k + surface.depth) * surface.secondsPerFlop;
   const double bytes =
       kBytes[format] * product.groups * product.k * (product.m + product.n) +
       product.resultBytes * results;

@@ -149,11 +149,12 @@ void LayerTimer::multiply(PartTimes &part, double m, double n, double k,
   const double quantized = practice.quantizedBytes;
   const Product forward{m, n, k, format, groups, elementBytes, true, quantized};
   part.forward.products += kernels.product(forward);
-  part.inputGrad.products +=
-      kernels.product({m, k, n, format, groups, elementBytes, true, quantized});
+  Product input{m, k, n, format, groups, elementBytes, true, quantized};
   // Added to the sum of all micro-batches; both sides were quantized before.
-  part.weightGrad.products +=
-      kernels.product({n, k, m, format, groups, 2 * gradientBytes, false});
+  Product weights{n, k, m, format, groups, 2 * gradientBytes, false};
+  input.isGradient = weights.isGradient = true;
+  part.inputGrad.products += kernels.product(input);
+  part.weightGrad.products += kernels.product(weights);
   part.elements += groups * n * k;
   if (isAgain) {
     part.again.products += kernels.product(forward);
@@ -208,6 +209,23 @@ void LayerTimer::latentProjections(PartTimes &part) const {
   rotate(part, elementBytes * tokens * (queryHeads + 1) * rope, isAgain);
 }
 
+/// A ring runs attention in cp kernels, over as many keys each (zigzag: a rank
+/// has one part from the beginning and one from the end of a sequence, so that
+/// a causal mask leaves all ranks equal work in each step). What a step gives
+/// is added to what is there: read and written in fp32, and read in the format
+/// of the step; backward's for queries, keys and values.
+void LayerTimer::addRingSteps(LayerTimes &times,
+                              const Attention &attention) const {
+  const double more = real(point.cp) - 1;
+  Attention step = attention;
+  step.pairs /= real(point.cp);
+  const double added = (8 + elementBytes) * tokens;
+  times.coreForward = (more + 1) * kernels.attentionForward(step) +
+                      more * kernels.memory(added * queries);
+  times.coreBackward = (more + 1) * kernels.attentionBackward(step) +
+                       more * kernels.memory(added * (queries + 2 * keys));
+}
+
 void LayerTimer::core(LayerTimes &times) const {
   Attention attention;
   const double perHead = real(
@@ -226,6 +244,8 @@ void LayerTimer::core(LayerTimes &times) const {
   }
   times.coreForward = kernels.attentionForward(attention);
   times.coreBackward = kernels.attentionBackward(attention);
+  if (point.context == PlanContext::Ring)
+    addRingSteps(times, attention);
   PartTimes &part = times.attention;
   part.forward.attention += times.coreForward;
   part.inputGrad.attention += times.coreBackward;
@@ -393,15 +413,36 @@ Call LayerTimer::exchange() const {
   return inside.seconds > outside.seconds ? inside : outside;
 }
 
+/// Keys and values go on to the next rank while attention reads them, cp - 1
+/// times; in backward their gradients too. A step takes as long as the longer
+/// of the two, and one move of gradients has no step beside it: home after the
+/// last one, or keys before the first.
+void LayerTimer::ring(LayerTimes &times) const {
+  const double more = real(point.cp) - 1;
+  const double pair = 2 * elementBytes * tokens * keys;
+  const Call forward = call(CollectiveKind::Send, placed.cp, pair),
+             backward = call(CollectiveKind::Send, placed.cp, 2 * pair);
+  times.contextForward = forward * more;
+  times.contextBackward = backward * more;
+  auto longer = [&](const Call &step, double core) {
+    return more * std::max(0.0, step.seconds - core / real(point.cp));
+  };
+  times.ringForward = longer(forward, times.coreForward);
+  times.ringBackward = longer(backward, times.coreBackward) + forward.seconds;
+}
+
 void LayerTimer::communicate(LayerTimes &times, bool hasExperts) const {
   std::tie(times.gather, times.reduce) =
       tensorCalls(point.stride(PlanAxis::Tp));
   times.gathersAgain = (again(AgainProjections) || again(AgainNorms)) +
                        (again(AgainUp) || again(AgainNorms));
   times.reducesAgain = again(AgainOutput) + again(AgainDown);
+  times.coreAgain = again(AgainCore);
   if (point.cp > 1) {
     const double pair = 2 * elementBytes * tokens * keys * real(point.cp);
-    if (point.context == PlanContext::Ulysses) {
+    if (point.context == PlanContext::Ring) {
+      ring(times);
+    } else if (point.context == PlanContext::Ulysses) {
       const double heads = elementBytes * tokens * (2 * queries + 2 * keys);
       times.contextForward = call(CollectiveKind::AllToAll, placed.cp, heads);
       times.contextBackward = times.contextForward;
@@ -415,6 +456,13 @@ void LayerTimer::communicate(LayerTimes &times, bool hasExperts) const {
   }
   if (hasExperts)
     times.exchange = exchange();
+}
+
+/// Of a layer, in as many parts as software makes of it.
+Call LayerTimer::inParts(CollectiveKind kind, const GroupOnCluster &group,
+                         double bytes) const {
+  const double parts = practice.collectivesPerLayer;
+  return call(kind, group, bytes / parts) * parts;
 }
 
 /// Sums of gradients over all that have a copy of the parameters: whole, or
@@ -435,7 +483,7 @@ Call LayerTimer::parametersOf(double elements, bool ofExperts) const {
       ofExperts ? placed.expertShards : placed.shards;
   const double bytes = elements * elementBytes;
   return point.zeroStage >= 3
-             ? call(CollectiveKind::AllGather, shards, bytes)
+             ? inParts(CollectiveKind::AllGather, shards, bytes)
              : inBuckets(CollectiveKind::AllGather, shards, bytes);
 }
 

@@ -44,10 +44,14 @@ struct LayerTimes {
   Call gather, reduce; ///< along tp: before a part, and behind it
   /// Of a layer that is computed again: how many of them.
   double gathersAgain = 0, reducesAgain = 0;
+  bool coreAgain = false; ///< attention's core, and with it its context
   Call contextForward, contextBackward; ///< keys and values, along cp
-  Call exchange;                        ///< one way, along ep; none: no experts
-  Call parameters;                      ///< gathered, of ZeRO
-  Call gradients;                       ///< of their sums
+  /// Of a ring's, seconds that its steps take longer than the attention beside
+  /// them.
+  double ringForward = 0, ringBackward = 0;
+  Call exchange;   ///< one way, along ep; none: no experts
+  Call parameters; ///< gathered, of ZeRO
+  Call gradients;  ///< of their sums
 
   double forwardSeconds() const {
     return attention.forward.total() + mlp.forward.total();
@@ -87,12 +91,18 @@ struct PacedKernels {
     return kernelGaps * times.product(product);
   }
   double attentionForward(const Attention &attention) const {
-    return kernelGaps * times.attentionForward(attention);
+    return gapsOf(attention) * times.attentionForward(attention);
   }
   double attentionBackward(const Attention &attention) const {
-    return kernelGaps * times.attentionBackward(attention);
+    return gapsOf(attention) * times.attentionBackward(attention);
   }
   double memory(double bytes) const { return kernelGaps * times.memory(bytes); }
+
+private:
+  /// Unfused attention is products and kernels on scores.
+  static double gapsOf(const Attention &attention) {
+    return attention.kernel == AttentionKernel::Whole ? kernelGaps : 1;
+  }
 };
 
 /// All that is computed from model, cluster and point, but for the schedule.
@@ -127,9 +137,11 @@ private:
   void projections(PartTimes &part) const;
   void latentProjections(PartTimes &part) const;
   void core(LayerTimes &times) const;
+  void addRingSteps(LayerTimes &times, const Attention &attention) const;
   void plainMlp(PartTimes &part) const;
   void expertsMlp(LayerTimes &times) const;
   Call exchange() const;
+  void ring(LayerTimes &times) const;
   void communicate(LayerTimes &times, bool hasExperts) const;
   void states(LayerTimes &times) const;
   void copyUnits(PartTimes &part) const;
@@ -137,6 +149,8 @@ private:
             double bytes) const;
   Call inBuckets(CollectiveKind kind, const GroupOnCluster &group,
                  double bytes) const;
+  Call inParts(CollectiveKind kind, const GroupOnCluster &group,
+               double bytes) const;
   Call gradientsOf(double elements, bool ofExperts) const;
   Call parametersOf(double elements, bool ofExperts) const;
   bool again(RecomputedPart part) const;

@@ -2,6 +2,8 @@
 
 #include "StepState.h"
 
+#include <algorithm>
+
 using namespace heddle;
 using namespace heddle::detail;
 
@@ -40,6 +42,29 @@ PointKey heddle::detail::stateKey(const PlanPoint &point) {
           point.bucketBytes,
           formatsOf(point) << 16 | orderBits(point),
           kind << 40 | (kind ? point.shardGroup : 0)};
+}
+
+/// What is gathered and summed counts where slots do it.
+SlotKey heddle::detail::slotKey(const PlanPoint &point,
+                                const ChunkContent &chunk) {
+  const bool gathers = point.zeroStage >= 3 &&
+                       point.gather != PlanGather::OncePerStep,
+             sums = point.reduce == PlanReduce::EveryMicroBatch;
+  const PointKey lines = lineKey(point), states = stateKey(point);
+  SlotKey key;
+  std::copy(lines.begin(), lines.end(), key.begin());
+  key[7] = lines[7] << 8 | static_cast<std::int64_t>(point.recompute) << 6 |
+           splitsBackward(point.schedule) << 5 |
+           joinsSlots(point.schedule) << 4 | (point.zeroStage >= 3) << 3 |
+           sums << 2 | (gathers ? static_cast<std::int64_t>(point.gather) : 3);
+  const bool usesDp = gathers || sums;
+  key[8] = usesDp ? states[7] : 0;
+  key[9] = usesDp ? point.bucketBytes << 16 | point.prefetch << 1 |
+                        std::int64_t{point.overlaps}
+                  : 0;
+  key[10] = chunk.plain << 40 | chunk.sparse << 24 | chunk.again << 8 |
+            chunk.hasEmbedding << 1 | std::int64_t{chunk.hasHead};
+  return key;
 }
 
 /// As tasks on streams, of a layer alone: what overlaps within it does here

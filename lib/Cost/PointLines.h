@@ -12,6 +12,8 @@
 #include "NumbersHash.h"
 #include "Slots.h"
 
+#include "heddle/Schedule/Simulate.h"
+
 #include <array>
 #include <unordered_map>
 
@@ -24,6 +26,16 @@ PointKey lineKey(const PlanPoint &point);
 /// Of mesh, order, formats, and what of ZeRO decides how long one collective
 /// takes.
 PointKey stateKey(const PlanPoint &point);
+
+/// Of all that decides what the slots of a chunk take.
+using SlotKey = std::array<std::int64_t, 11>;
+SlotKey slotKey(const PlanPoint &point, const ChunkContent &chunk);
+
+/// What a chunk's slots take, and how long in them nothing is computed.
+struct SlotTimes {
+  ChunkTimes times;
+  std::array<double, timeAxes> exposed = {}; ///< of one micro-batch
+};
 
 /// Seconds of one micro-batch in the slots of one layer or end: computation and
 /// what stands in line with it, none of it along dp.
@@ -57,11 +69,11 @@ PointLines pointLines(const StepTimes::State &state, const PlanPoint &point,
 StateLines stateLines(const StepTimes::State &state, const PlanPoint &point);
 
 /// Values that many points share, made once. Forgets all where it holds many.
-template <class Value>
+template <class Value, class Key = PointKey>
 class PointCache {
 public:
   template <class Make>
-  const Value &get(const PointKey &key, Make make) {
+  const Value &get(const Key &key, Make make) {
     auto found = values.find(key);
     if (found != values.end())
       return found->second;
@@ -72,7 +84,7 @@ public:
 
 private:
   static constexpr std::size_t kMost = 1 << 16;
-  std::unordered_map<PointKey, Value, NumbersHash> values;
+  std::unordered_map<Key, Value, NumbersHash> values;
 };
 
 } // namespace heddle::detail

@@ -66,6 +66,24 @@ static bool goesInPieces(const SlotParts &parts) {
   return parts.tensorOverlap == TensorOverlap::Pieces && parts.tp > 1;
 }
 
+/// Attention's core, and what goes along cp for it. A ring's steps are hidden
+/// beside it, but for what they take longer.
+void SlotBuilder::core(const LayerTimes &layer, double seconds,
+                       const Call &context, double ring) {
+  if (parts.context == PlanContext::Ring) {
+    chain(streamOf(TimeAxis::Cp), ring);
+    const double hidden = context.seconds > 0 ? 1 - ring / context.seconds : 0;
+    const int keys = beside(streamOf(TimeAxis::Cp), context, hidden);
+    chain(computeStream, seconds);
+    join(keys);
+    return;
+  }
+  say(TimeAxis::Cp, context);
+  chain(computeStream, seconds);
+  if (parts.context == PlanContext::Ulysses)
+    say(TimeAxis::Cp, context);
+}
+
 void SlotBuilder::attentionForward(const LayerTimes &layer) {
   of = SlotPart::Attention;
   const bool pieces = goesInPieces(parts);
@@ -75,16 +93,7 @@ void SlotBuilder::attentionForward(const LayerTimes &layer) {
   const int rest = beside(streamOf(TimeAxis::Tp), layer.gather, 1 - first);
   chain(computeStream, others / 2);
   join(rest);
-  if (parts.context == PlanContext::Ring) {
-    const int keys = beside(streamOf(TimeAxis::Cp), layer.contextForward);
-    chain(computeStream, layer.coreForward);
-    join(keys);
-  } else {
-    say(TimeAxis::Cp, layer.contextForward);
-    chain(computeStream, layer.coreForward);
-    if (parts.context == PlanContext::Ulysses)
-      say(TimeAxis::Cp, layer.contextForward);
-  }
+  core(layer, layer.coreForward, layer.contextForward, layer.ringForward);
   chain(computeStream, others / 2 * first);
   const int sums = beside(streamOf(TimeAxis::Tp), layer.reduce, 1 - first);
   chain(computeStream, others / 2 * (1 - first));
@@ -113,7 +122,12 @@ void SlotBuilder::mlpForward(const LayerTimes &layer) {
 void SlotBuilder::runAgain(const LayerTimes &layer) {
   of = SlotPart::Again;
   say(TimeAxis::Tp, layer.gather, layer.gathersAgain);
-  compute(layer.attention.again);
+  if (layer.coreAgain) {
+    core(layer, layer.coreForward, layer.contextForward, layer.ringForward);
+    chain(computeStream, layer.attention.again.total() - layer.coreForward);
+  } else {
+    compute(layer.attention.again);
+  }
   compute(layer.mlp.again);
   say(TimeAxis::Tp, layer.reduce, layer.reducesAgain);
 }
@@ -133,20 +147,12 @@ void SlotBuilder::part(const PartTimes &part, const LayerTimes &layer,
   const int rest = beside(streamOf(TimeAxis::Tp), layer.gather, 1 - first);
   const int inputs =
       overlaps ? beside(streamOf(TimeAxis::Tp), layer.gather) : rest;
-  const double core = isAttention ? layer.coreBackward : 0;
-  const double others = part.inputGrad.total() - core;
+  const double coreSeconds = isAttention ? layer.coreBackward : 0;
+  const double others = part.inputGrad.total() - coreSeconds;
   chain(computeStream, others / 2);
   join(rest);
-  if (isAttention && parts.context == PlanContext::Ring) {
-    const int keys = beside(streamOf(TimeAxis::Cp), layer.contextBackward);
-    chain(computeStream, core);
-    join(keys);
-  } else if (isAttention) {
-    say(TimeAxis::Cp, layer.contextBackward);
-    chain(computeStream, core);
-    if (parts.context == PlanContext::Ulysses)
-      say(TimeAxis::Cp, layer.contextBackward);
-  }
+  if (isAttention)
+    core(layer, coreSeconds, layer.contextBackward, layer.ringBackward);
   chain(computeStream, others / 2);
   join(inputs);
   if (overlaps) {
@@ -162,18 +168,25 @@ void SlotBuilder::part(const PartTimes &part, const LayerTimes &layer,
     say(TimeAxis::Ep, layer.exchange);
 }
 
-/// At the beginning of a step through the layers, the parameters of the one
-/// that is `prefetch` steps ahead; this one's are waited for.
-void SlotBuilder::gatherAhead(const ChunkContent &chunk, std::int64_t step,
+/// Parameters of the first layers on the way through a chunk.
+void SlotBuilder::gatherUntil(const ChunkContent &chunk, std::int64_t until,
                               bool isBackward) {
-  const std::int64_t ahead = parts.overlaps ? parts.prefetch : 0;
-  const std::int64_t until = std::min(step + ahead + 1, chunk.layers());
+  until = std::min(until, chunk.layers());
   for (auto i = std::ssize(gathered); i < until; ++i) {
     const std::int64_t layer = isBackward ? chunk.layers() - 1 - i : i;
     at(SlotPart::Parameters, layer);
     gathered.push_back(
         beside(streamOf(TimeAxis::Dp), parts.layer(chunk, layer).parameters));
   }
+}
+
+/// At the beginning of a step through the layers, the parameters of the one
+/// that is `prefetch` steps ahead; this one's are waited for.
+void SlotBuilder::gatherAhead(const ChunkContent &chunk, std::int64_t step,
+                              bool isBackward) {
+  const bool isLate = isBackward && parts.gathersBetweenUnits;
+  const std::int64_t ahead = parts.overlaps && !isLate ? parts.prefetch : 0;
+  gatherUntil(chunk, step + ahead + 1, isBackward);
   join(gathered[static_cast<std::size_t>(step)]);
 }
 
@@ -237,6 +250,9 @@ void SlotBuilder::backward(const ChunkContent &chunk, bool withWeights) {
       runAgain(layer);
     part(layer.mlp, layer, false, withWeights);
     part(layer.attention, layer, true, withWeights);
+    if (parts.gathersBackward && parts.gathersBetweenUnits)
+      gatherUntil(chunk, step + 2, true);
+    at(SlotPart::Attention, i);
     if (withWeights)
       sumGradients(layer.gradients);
   }
@@ -295,7 +311,7 @@ namespace {
 /// What of a layer stands in line with its computation.
 double lineForward(const SlotParts &parts, const LayerTimes &layer) {
   const double first = goesInPieces(parts) ? 1 / parts.tp : 1;
-  const double context = parts.context == PlanContext::Ring ? 0
+  const double context = parts.context == PlanContext::Ring ? layer.ringForward
                          : parts.context == PlanContext::Ulysses
                              ? 2 * layer.contextForward.seconds
                              : layer.contextForward.seconds;
@@ -306,7 +322,7 @@ double lineForward(const SlotParts &parts, const LayerTimes &layer) {
 double lineBackward(const SlotParts &parts, const LayerTimes &layer,
                     bool withWeights) {
   const double first = goesInPieces(parts) ? 1 / parts.tp : 1;
-  const double context = parts.context == PlanContext::Ring ? 0
+  const double context = parts.context == PlanContext::Ring ? layer.ringBackward
                          : parts.context == PlanContext::Ulysses
                              ? 2 * layer.contextBackward.seconds
                              : layer.contextBackward.seconds;

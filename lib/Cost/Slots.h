@@ -30,7 +30,8 @@ struct SlotParts {
   PlanContext context = PlanContext::None;
   double tp = 1;
   std::int64_t prefetch = 0;
-  bool overlaps = true; ///< states beside computation
+  bool overlaps = true;             ///< states beside computation
+  bool gathersBetweenUnits = false; ///< Practice's
   /// Along dp in every slot: parameters gathered in forward and in backward,
   /// gradients summed.
   bool gathersForward = false, gathersBackward = false, sums = false;
@@ -64,10 +65,14 @@ private:
                const LayerTimes &layer, bool hasContext, bool isBackward);
   void attentionForward(const LayerTimes &layer);
   void mlpForward(const LayerTimes &layer);
+  void core(const LayerTimes &layer, double seconds, const Call &context,
+            double ring);
   void runAgain(const LayerTimes &layer);
   void part(const PartTimes &part, const LayerTimes &layer, bool isAttention,
             bool withWeights);
   void begin();
+  void gatherUntil(const ChunkContent &chunk, std::int64_t until,
+                   bool isBackward);
   void gatherAhead(const ChunkContent &chunk, std::int64_t step,
                    bool isBackward);
   void forward(const ChunkContent &chunk, bool gathersAll);

@@ -72,6 +72,10 @@ Result<StepTimes> StepTimes::of(const ModelConfig &model,
                                            std::move(*kernels)));
 }
 
+StepTimes StepTimes::another() const {
+  return StepTimes(std::make_unique<State>(*state));
+}
+
 StepTimes::StepTimes(std::unique_ptr<State> state) : state(std::move(state)) {}
 StepTimes::StepTimes(StepTimes &&) noexcept = default;
 StepTimes::~StepTimes() = default;
@@ -109,6 +113,7 @@ SlotParts heddle::detail::partsOf(const StepTimes::State &state,
   parts.tp = static_cast<double>(point.tp);
   parts.prefetch = point.prefetch;
   parts.overlaps = point.overlaps;
+  parts.gathersBetweenUnits = state.practice.gathersBetweenUnits;
   if (point.zeroStage >= 3) {
     parts.gathersForward = point.gather != PlanGather::OncePerStep;
     parts.gathersBackward = point.gather == PlanGather::EveryPass;

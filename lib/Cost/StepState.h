@@ -15,6 +15,13 @@ namespace heddle {
 struct StepTimes::State {
   State(const ModelConfig &model, const TrainSettings &train,
         const Cluster &cluster, const Practice &practice, KernelTimes kernels);
+  /// Without what \p other keeps of points.
+  State(const State &other)
+      : model(other.model), train(other.train), device(other.device),
+        practice(other.practice), kernels(other.kernels),
+        collectives(other.collectives),
+        hostBytesPerSecond(other.hostBytesPerSecond),
+        sparseBefore(other.sparseBefore) {}
 
   const ModelConfig model;
   const TrainSettings train;
@@ -39,6 +46,13 @@ struct StepTimes::State {
   const detail::PointLines &lines(const PlanPoint &point, bool joins) const;
   const detail::StateLines &states(const PlanPoint &point) const;
   double leastWork(const PlanPoint &point) const; ///< of boundOfMesh
+  /// What a chunk's slots take: \p make, once.
+  template <class Make>
+  const detail::SlotTimes &slots(const PlanPoint &point,
+                                 const detail::ChunkContent &chunk,
+                                 Make make) const {
+    return knownSlots.get(detail::slotKey(point, chunk), make);
+  }
 
 private:
   using Key =
@@ -47,6 +61,7 @@ private:
   mutable detail::PointCache<detail::PointLines> knownLines;
   mutable detail::PointCache<detail::StateLines> knownStates;
   mutable detail::PointCache<double> knownWork;
+  mutable detail::PointCache<detail::SlotTimes, detail::SlotKey> knownSlots;
 };
 
 namespace detail {

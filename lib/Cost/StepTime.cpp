@@ -48,7 +48,8 @@ private:
   double slot(SlotKind kind, const ChunkContent &chunk,
               std::array<double, timeAxes> &exposed);
   std::size_t timeChunk(const ChunkContent &chunk);
-  void timeWaits(Timed &timed);
+  SlotTimes timeSlots(const ChunkContent &chunk);
+  void timeWaits(const ChunkContent &chunk, ChunkTimes &times) const;
   void timeEdges(Timed &timed);
   void timePlace(std::int64_t rank);
   double leastTail(std::int64_t rank) const;
@@ -144,35 +145,35 @@ std::size_t Step::timeChunk(const ChunkContent &chunk) {
   for (std::size_t i = 0; i < timed.size(); ++i)
     if (timed[i].content == chunk)
       return i;
-  Timed &entry = timed.emplace_back();
-  entry.content = chunk;
-  entry.times.forward = slot(SlotKind::Forward, chunk, entry.exposed);
-  if (splits) {
-    entry.times.inputGrad = slot(SlotKind::InputGrad, chunk, entry.exposed);
-    entry.times.weightGrad = slot(SlotKind::WeightGrad, chunk, entry.exposed);
-  } else {
-    entry.times.inputGrad = slot(SlotKind::Backward, chunk, entry.exposed);
-    entry.times.weightGrad = 0;
-  }
-  timeWaits(entry);
-  timeEdges(entry);
+  const SlotTimes &of =
+      state.slots(point, chunk, [&] { return timeSlots(chunk); });
+  timed.push_back({chunk, of.times, {}, of.exposed});
+  timeEdges(timed.back());
   return timed.size() - 1;
+}
+
+SlotTimes Step::timeSlots(const ChunkContent &chunk) {
+  SlotTimes of;
+  of.times.forward = slot(SlotKind::Forward, chunk, of.exposed);
+  of.times.inputGrad = slot(splits ? SlotKind::InputGrad : SlotKind::Backward,
+                            chunk, of.exposed);
+  of.times.weightGrad =
+      splits ? slot(SlotKind::WeightGrad, chunk, of.exposed) : 0;
+  timeWaits(chunk, of.times);
+  return of;
 }
 
 /// Exchanges along ep, beside which the other slot of a joined pair computes,
 /// less what that is slowed. A slot without them is no shorter than its bound.
-void Step::timeWaits(Timed &timed) {
-  const ChunkContent &chunk = timed.content;
+void Step::timeWaits(const ChunkContent &chunk, ChunkTimes &times) const {
   if (!joinsSlots(point.schedule) || chunk.sparse == 0)
     return;
-  const Call &exchange = parts.sparse.exchange;
-  const double waits =
-      2 * real(chunk.sparse) * exchange.seconds / exchange.slows;
+  const Call &call = parts.sparse.exchange;
+  const double waits = 2 * real(chunk.sparse) * call.seconds / call.slows;
   const SlotParts alone = withoutExchange(parts);
   auto most = [&](double seconds, SlotKind kind) {
     return std::min(waits, seconds - slotBound(alone, kind, chunk));
   };
-  ChunkTimes &times = timed.times;
   times.forwardWaits = most(times.forward, SlotKind::Forward);
   times.backwardWaits = most(times.inputGrad, SlotKind::InputGrad);
 }
@@ -434,7 +435,8 @@ void Step::countAxes(StepTime &step) const {
       add(TimeAxis::Tp, layer.reduce,
           m * (4 + (isAgain ? layer.reducesAgain : 0)));
       const double rounds = parts.context == PlanContext::Ulysses ? 2 : 1;
-      add(TimeAxis::Cp, layer.contextForward, m * rounds);
+      add(TimeAxis::Cp, layer.contextForward,
+          m * rounds * (1 + (isAgain && layer.coreAgain)));
       add(TimeAxis::Cp, layer.contextBackward, m * rounds);
       add(TimeAxis::Ep, layer.exchange, m * 4);
       add(TimeAxis::Dp, layer.gradients, isOnce ? 1 : m);

@@ -4,9 +4,10 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <map>
 #include <memory>
-#include <optional>
+#include <thread>
 #include <tuple>
 
 using namespace heddle;
@@ -94,18 +95,31 @@ struct Open {
   }
 };
 
-class Search {
-public:
-  Search(const PlanProblem &problem, const StepTimes &times,
-         const MemoryEstimator &memory, const SearchOptions &options)
-      : space(problem), fitter(problem, space, memory), times(times),
-        options(options) {
-    for (const CostedPlan &plan : options.known)
-      if (problem.allows(plan.point))
-        add(plan);
-  }
+/// What a node becomes: other nodes, or plans that were costed.
+struct Outcome {
+  struct Child {
+    Node::Kind kind = Node::Kind::Mesh;
+    double bound = 0;
+    std::unique_ptr<Node> node;
+  };
+  std::vector<Child> children;
+  std::vector<CostedPlan> costed;
+  SearchCounts counts;
+};
 
-  PlanAnswer run();
+/// Takes nodes apart. Times and memory keep what they computed, so that each
+/// thread has its own; what comes out does not depend on which.
+class Expander {
+public:
+  Expander(const PlanProblem &problem, const StepTimes &times,
+           const MemoryEstimator &memory)
+      : space(problem), times(times), memory(memory),
+        fitter(problem, space, memory) {}
+
+  /// Nothing slower than \p threshold is kept.
+  Outcome expand(std::unique_ptr<Node> node, Node::Kind kind, double bound,
+                 double threshold);
+  const PlanSpace &plans() const { return space; }
 
 private:
   void expandMesh(const Node &mesh, double bound);
@@ -115,6 +129,39 @@ private:
   std::vector<Candidate> candidatesOf(const PlanPoint &schedule);
   void expandFitted(const Node &fitted);
   void evaluate(const PlanPoint &plan);
+  void push(Node::Kind kind, double bound, std::unique_ptr<Node> node) {
+    if (bound <= threshold)
+      outcome.children.push_back({kind, bound, std::move(node)});
+  }
+
+  const PlanSpace space;
+  const StepTimes &times;
+  const MemoryEstimator &memory;
+  const Fitter fitter;
+  double threshold = 0;
+  Outcome outcome;
+};
+
+/// Nodes are taken apart so many at a time, whatever the number of threads: the
+/// same problem has the same answer.
+constexpr std::size_t kBatch = 16;
+/// One while estimates of memory depend on what was asked of them before
+/// (EstimateTables keeps frames of the first length and batch that it sees).
+constexpr unsigned kMostThreads = 1;
+/// A search of so few nodes is over before a thread has begun.
+constexpr std::int64_t kFew = 256;
+
+class Search {
+public:
+  Search(const PlanProblem &problem, const StepTimes &times,
+         const MemoryEstimator &memory, const SearchOptions &options);
+
+  PlanAnswer run();
+
+private:
+  void addMeshes();
+  std::vector<Open> nextBatch();
+  void expand(std::vector<Open> batch);
   void push(Node::Kind kind, double bound, std::unique_ptr<Node> node);
   Open pop();
   void finish();
@@ -123,14 +170,15 @@ private:
   void add(CostedPlan plan);
   bool isSpent() const { return answer.counts.bounded >= options.mostPlans; }
 
-  const PlanSpace space;
-  const Fitter fitter;
   const StepTimes &times;
   const SearchOptions &options;
+  std::vector<StepTimes> otherTimes; ///< of threads beside this one
+  std::vector<std::unique_ptr<MemoryEstimator>> otherMemories;
+  std::vector<std::unique_ptr<Expander>> expanders; ///< one for each thread
   std::map<PlanClass, CostedPlan> found; ///< the fastest of each class
   double limit = std::numeric_limits<double>::infinity();
-  std::vector<Open> open; ///< a heap
-  std::int64_t nodes = 0;
+  std::vector<Open> open;            ///< a heap
+  std::int64_t nodes = 0, taken = 0; ///< made, and taken apart
   /// The lowest bound of what was left when the search was spent.
   double lowestLeft = std::numeric_limits<double>::infinity();
   PlanAnswer answer;
@@ -169,19 +217,35 @@ Open Search::pop() {
   return top;
 }
 
-void Search::evaluate(const PlanPoint &plan) {
-  if (times.boundOfSlots(plan) > threshold())
-    return;
-  ++answer.counts.evaluations;
-  const double seconds = secondsOf(times, plan);
-  if (seconds < std::numeric_limits<double>::infinity())
-    add(fitter.costed(plan, seconds));
+//===----------------------------------------------------------------------===//
+// One node
+//===----------------------------------------------------------------------===//
+
+Outcome Expander::expand(std::unique_ptr<Node> node, Node::Kind kind,
+                         double bound, double noSlowerThan) {
+  threshold = noSlowerThan;
+  outcome = {};
+  if (kind == Node::Kind::Mesh)
+    expandMesh(*node, bound);
+  else if (kind == Node::Kind::Schedule)
+    fitSchedule(std::move(node), bound);
+  else
+    expandFitted(*node);
+  return std::move(outcome);
 }
 
-void Search::expandMesh(const Node &mesh, double bound) {
-  ++answer.counts.expandedMeshes;
+void Expander::evaluate(const PlanPoint &plan) {
+  if (times.boundOfSlots(plan) > threshold)
+    return;
+  ++outcome.counts.evaluations;
+  const double seconds = secondsOf(times, plan);
+  if (seconds <= threshold && seconds < std::numeric_limits<double>::infinity())
+    outcome.costed.push_back(fitter.costed(plan, seconds));
+}
+
+void Expander::expandMesh(const Node &mesh, double bound) {
   for (PlanPoint &point : space.schedules(mesh.point)) {
-    ++answer.counts.schedules;
+    ++outcome.counts.schedules;
     const ScheduleBound bounds(times, point);
     double least = std::numeric_limits<double>::infinity();
     for (const auto &order : space.orders(point)) {
@@ -196,8 +260,8 @@ void Search::expandMesh(const Node &mesh, double bound) {
 /// Whether the plans of a schedule can be among the best, by what the leanest
 /// of its storages has to compute again: no other needs less, and none is
 /// faster.
-bool Search::mayBeAmongBest(const PlanPoint &schedule, FitTable &table,
-                            const ScheduleBound &bounds) {
+bool Expander::mayBeAmongBest(const PlanPoint &schedule, FitTable &table,
+                              const ScheduleBound &bounds) {
   PlanPoint plan = schedule;
   PlanStorage leanest = {.shardGroup = plan.dp * plan.cp,
                          .reduce = PlanReduce::EveryMicroBatch,
@@ -210,18 +274,18 @@ bool Search::mayBeAmongBest(const PlanPoint &schedule, FitTable &table,
   fitter.fit(table, plan, [&](PlanPoint &fitted) {
     for (const auto &order : space.orders(schedule)) {
       fitted.order = order;
-      may = may || bounds.ofAnyStorage(fitted) <= threshold();
+      may = may || bounds.ofAnyStorage(fitted) <= threshold;
     }
   });
   return may;
 }
 
 /// The plans of a schedule that fit and may be among the best.
-std::vector<Candidate> Search::candidatesOf(const PlanPoint &schedule) {
+std::vector<Candidate> Expander::candidatesOf(const PlanPoint &schedule) {
   const std::vector<PlanStorage> &storages = space.storages(schedule);
   const auto &orders = space.orders(schedule);
   std::vector<Candidate> candidates;
-  FitTable table(fitter.memory, schedule);
+  FitTable table(memory, schedule);
   ScheduleBound bounds(times, schedule);
   if (!mayBeAmongBest(schedule, table, bounds))
     return candidates;
@@ -230,7 +294,7 @@ std::vector<Candidate> Search::candidatesOf(const PlanPoint &schedule) {
   // time where the same plan fits without, which comes right before.
   Ways ways, before;
   for (std::size_t i = 0; i < storages.size(); ++i) {
-    ++answer.counts.storages;
+    ++outcome.counts.storages;
     storages[i].set(plan);
     table.take(plan);
     std::swap(ways, before);
@@ -246,9 +310,9 @@ std::vector<Candidate> Search::candidatesOf(const PlanPoint &schedule) {
       bounds.take(plan);
       for (std::size_t way = 0; way < ways.number; ++way) {
         const auto &[recompute, layers] = ways.list[way];
-        ++answer.counts.bounded;
+        ++outcome.counts.bounded;
         const double bound = bounds.again(recompute, layers);
-        if (bound <= threshold())
+        if (bound <= threshold)
           candidates.push_back({bound, static_cast<std::uint32_t>(i),
                                 static_cast<std::uint16_t>(k), recompute});
       }
@@ -258,8 +322,7 @@ std::vector<Candidate> Search::candidatesOf(const PlanPoint &schedule) {
   return candidates;
 }
 
-void Search::fitSchedule(std::unique_ptr<Node> schedule, double bound) {
-  ++answer.counts.expandedSchedules;
+void Expander::fitSchedule(std::unique_ptr<Node> schedule, double bound) {
   schedule->candidates = candidatesOf(schedule->point);
   if (schedule->candidates.empty())
     return;
@@ -267,12 +330,12 @@ void Search::fitSchedule(std::unique_ptr<Node> schedule, double bound) {
   push(Node::Kind::Fitted, bound, std::move(schedule));
 }
 
-void Search::expandFitted(const Node &fitted) {
-  FitTable table(fitter.memory, fitted.point);
+void Expander::expandFitted(const Node &fitted) {
+  FitTable table(memory, fitted.point);
   const std::vector<PlanStorage> &storages = space.storages(fitted.point);
   PlanPoint plan = fitted.point;
   for (const Candidate &candidate : fitted.candidates) {
-    if (candidate.bound > threshold())
+    if (candidate.bound > threshold)
       return;
     storages[candidate.storage].set(plan);
     plan.order = space.orders(plan)[candidate.order];
@@ -282,7 +345,31 @@ void Search::expandFitted(const Node &fitted) {
   }
 }
 
-PlanAnswer Search::run() {
+//===----------------------------------------------------------------------===//
+// All of them
+//===----------------------------------------------------------------------===//
+
+Search::Search(const PlanProblem &problem, const StepTimes &times,
+               const MemoryEstimator &memory, const SearchOptions &options)
+    : times(times), options(options) {
+  const unsigned threads =
+      std::clamp(std::thread::hardware_concurrency(), 1u, kMostThreads);
+  expanders.push_back(std::make_unique<Expander>(problem, times, memory));
+  otherTimes.reserve(threads);
+  for (unsigned i = 1; i < threads; ++i) {
+    otherTimes.push_back(times.another());
+    otherMemories.push_back(std::make_unique<MemoryEstimator>(
+        problem.model, problem.train, problem.cluster));
+    expanders.push_back(std::make_unique<Expander>(problem, otherTimes.back(),
+                                                   *otherMemories.back()));
+  }
+  for (const CostedPlan &plan : options.known)
+    if (problem.allows(plan.point))
+      add(plan);
+}
+
+void Search::addMeshes() {
+  const PlanSpace &space = expanders.front()->plans();
   for (PlanPoint &mesh : space.meshes()) {
     ++answer.counts.meshes;
     double bound = std::numeric_limits<double>::infinity();
@@ -294,24 +381,65 @@ PlanAnswer Search::run() {
     push(Node::Kind::Mesh, bound,
          std::make_unique<Node>(Node{std::move(mesh), {}}));
   }
-  const double first = open.empty() ? 0 : open.front().bound;
-  while (!open.empty() && open.front().bound <= threshold()) {
+}
+
+/// The lowest nodes. Where the search is spent, what was bounded is still
+/// costed, and the rest is left.
+std::vector<Open> Search::nextBatch() {
+  std::vector<Open> batch;
+  while (batch.size() < kBatch && !open.empty() &&
+         open.front().bound <= threshold()) {
     Open top = pop();
-    if (options.progress && limit < std::numeric_limits<double>::infinity())
-      options.progress((top.bound - first) / std::max(limit - first, 1e-300));
-    if (top.kind == Node::Kind::Fitted) {
-      expandFitted(*top.node);
-      continue;
-    }
-    // Where it is spent, what was bounded is still costed.
-    if (isSpent() && !found.empty()) {
+    if (top.kind != Node::Kind::Fitted && isSpent() && !found.empty())
       lowestLeft = std::min(lowestLeft, top.bound);
-      continue;
-    }
-    if (top.kind == Node::Kind::Mesh)
-      expandMesh(*top.node, top.bound);
     else
-      fitSchedule(std::move(top.node), top.bound);
+      batch.push_back(std::move(top));
+  }
+  return batch;
+}
+
+void Search::expand(std::vector<Open> batch) {
+  taken += std::ssize(batch);
+  std::vector<Outcome> outcomes(batch.size());
+  std::atomic<std::size_t> next = 0;
+  auto work = [&](Expander &expander) {
+    for (std::size_t i = next++; i < batch.size(); i = next++)
+      outcomes[i] = expander.expand(std::move(batch[i].node), batch[i].kind,
+                                    batch[i].bound, threshold());
+  };
+  {
+    std::vector<std::jthread> threads;
+    const std::size_t most =
+        taken < kFew ? 1 : std::min(expanders.size(), batch.size());
+    for (std::size_t i = 1; i < most; ++i)
+      threads.emplace_back([&, i] { work(*expanders[i]); });
+    work(*expanders[0]);
+  }
+  for (std::size_t i = 0; i < batch.size(); ++i) {
+    answer.counts.expandedMeshes += batch[i].kind == Node::Kind::Mesh;
+    answer.counts.expandedSchedules += batch[i].kind == Node::Kind::Schedule;
+    answer.counts.schedules += outcomes[i].counts.schedules;
+    answer.counts.storages += outcomes[i].counts.storages;
+    answer.counts.bounded += outcomes[i].counts.bounded;
+    answer.counts.evaluations += outcomes[i].counts.evaluations;
+    for (CostedPlan &plan : outcomes[i].costed)
+      add(std::move(plan));
+    for (Outcome::Child &child : outcomes[i].children)
+      push(child.kind, child.bound, std::move(child.node));
+  }
+}
+
+PlanAnswer Search::run() {
+  addMeshes();
+  const double first = open.empty() ? 0 : open.front().bound;
+  for (;;) {
+    std::vector<Open> batch = nextBatch();
+    if (batch.empty())
+      break;
+    if (options.progress && limit < std::numeric_limits<double>::infinity())
+      options.progress((batch.front().bound - first) /
+                       std::max(limit - first, 1e-300));
+    expand(std::move(batch));
   }
   finish();
   return std::move(answer);

@@ -290,9 +290,11 @@ void Reader::readStates() {
   } else {
     point.bucketBytes = std::int64_t{160} << 20; // 40 M elements in fp32
   }
-  // NeMo's recipes sum in bf16 (grad_reduce_in_fp32: false); autograd's
-  // gradients of one micro-batch are in the format of the parameters.
-  const bool sumsInBf16 = says("source", "NeMo") || says("notes", "PURE");
+  // NeMo's recipes sum in bf16 (grad_reduce_in_fp32: false), and so does
+  // fms-fsdp (policies/mixed_precision.py: bfSixteen); autograd's gradients of
+  // one micro-batch are in the format of the parameters.
+  const bool sumsInBf16 =
+      says("source", "NeMo") || says("source", "IBM") || says("notes", "PURE");
   point.reduceFormat = sumsInBf16 ? "bf16" : "fp32";
   point.gradients = sumsInBf16 || point.zeroStage == 3 ? "bf16" : "fp32";
   point.overlaps = !isOldMegatron();
@@ -310,11 +312,16 @@ void Reader::readRecompute() {
   // in PURE): the last product is not one of it. Megatron's own repeats all.
   if (isMegatron() || says("notes", "PURE"))
     practice.full = whole;
-  if (text("recompute") == "none" || text("recompute").empty())
+  // "Tensors that will not be used" are freed (arXiv 2407.21783, 3.3.2): what
+  // costs no product is not kept. Heddle has no other way to say so.
+  const bool freesCheap = says("source", "Llama 3 Herd");
+  if (!freesCheap && (text("recompute") == "none" || text("recompute").empty()))
     return;
   bool isFull = text("recompute") == "full";
   double part = 1; // of a place's layers
-  if (says("notes", "save_qkv_proj")) {
+  if (freesCheap) {
+    practice.selective = AgainNorms | AgainActivation;
+  } else if (says("notes", "save_qkv_proj")) {
     isFull = true;
     practice.full &= ~AgainProjections;
   } else if (says("notes", "minimal_flash")) {
@@ -354,6 +361,14 @@ void Reader::readUnits() {
     practice.fusesKernels = says("notes", "compile");
   } else if (says("source", "llm-foundry") || says("source", "IBM"))
     practice.sumCopyBytes = 8;
+  // Composer's default (distributed/dist_strategy.py: backward_prefetch).
+  practice.gathersBetweenUnits = says("source", "llm-foundry");
+  if (says("source", "Narayanan") && out.point.zeroStage == 3) {
+    // DeepSpeed's of 2021: each parameter for itself (weights and biases of
+    // four products, two norms), when it is needed.
+    practice.collectivesPerLayer = 12;
+    out.point.overlaps = false;
+  }
   if (says("source", "DeepSeek")) {
     // Report of DeepSeek-V3 (arXiv 2412.19437), 3.2 and 3.3: tokens go to 4
     // nodes at most, in fp8, and come back in bf16.
@@ -363,6 +378,10 @@ void Reader::readUnits() {
   }
   // Transformer Engine casts and transposes in one kernel with a scale that it
   // has from steps before; with the scale of now ("cs") it reads twice.
+  // With a scale for each row, an operand is quantized along both its sides,
+  // each time with scales that are found first.
+  if (says("notes", "rowwise"))
+    practice.quantizedBytes = 2 * 7.762;
   if (isNvidia())
     practice.quantizedBytes = says("precision", "cs") ? 6 : 4;
 }

@@ -37,6 +37,9 @@ struct Product {
   /// Moved per element that is quantized; 0: as by the kernels that were
   /// measured, which find a scale first.
   double quantizedBytes = 0;
+  /// Backward's products in fp8 are summed in full precision (the default of
+  /// Transformer Engine and torchao), forward's not.
+  bool isGradient = false;
 
   double flops() const { return 2 * groups * m * n * k; }
 };

@@ -22,12 +22,13 @@
 
 namespace heddle {
 
-/// Computation in a step over the sum of its kernels: gaps between them, and
-/// small ones that no formula has (scales of losses and formats, random
-/// numbers, zeros, copies of units of parameters). The one number that is
-/// chosen by step times: without it the twelve of perf_calibration_12.csv come
-/// out 9 % too short in the median.
-inline constexpr double kernelGaps = 1.10;
+/// Products and what is bound by memory in a step over the sum of these
+/// kernels: gaps between them, and small ones that no formula has (scales of
+/// losses and formats, random numbers, zeros, copies of units of parameters).
+/// Fused attention is one kernel, whose launch its formula has. The one number
+/// that is chosen by step times: without it the twelve of
+/// perf_calibration_12.csv come out 10 % too short in the median.
+inline constexpr double kernelGaps = 1.13;
 
 /// What of a layer's forward can run again in backward, as bits.
 enum RecomputedPart : unsigned {
@@ -81,6 +82,12 @@ struct Practice {
   /// and the parameters, by each gather, and between gradients and buffer, by
   /// each sum. Heddle's collectives read and write in place.
   double gatherCopyBytes = 0, sumCopyBytes = 0;
+  /// In backward a unit of ZeRO-3 is gathered when the one behind it has been
+  /// computed, before that one's gradients are summed (FSDP's BACKWARD_POST).
+  bool gathersBetweenUnits = false;
+  /// A layer's parameters are gathered, and its gradients summed, in so many
+  /// equal collectives.
+  double collectivesPerLayer = 1;
   /// Read and written per logit by the loss, forward and backward: logits
   /// twice, and once where they become their gradient.
   double lossBytes = 8;
@@ -147,6 +154,9 @@ public:
                               const Practice &practice = {});
   StepTimes(StepTimes &&) noexcept;
   ~StepTimes();
+
+  /// The same, with nothing kept yet: for another thread.
+  StepTimes another() const;
 
   /// The schedule's slots, run in time. An error names why there is no such
   /// schedule. Infinite where the device does not have the format.

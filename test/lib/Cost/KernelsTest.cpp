@@ -67,6 +67,19 @@ TEST(Products, Quantize) {
   EXPECT_EQ(h100().product(product), bf16);
 }
 
+// Backward's in fp8 are summed in full precision: 1.1 to 1.2 times forward's.
+TEST(Products, OfGradientsAreSummedInFullPrecision) {
+  Product product{8192, 8192, 8192, ProductFormat::Fp8, 1, 2, false};
+  const double forward = h100().product(product);
+  product.isGradient = true;
+  EXPECT_GT(h100().product(product), 1.1 * forward);
+  EXPECT_LT(h100().product(product), 1.2 * forward);
+  product.format = ProductFormat::Bf16;
+  const double backward = h100().product(product);
+  product.isGradient = false;
+  EXPECT_EQ(h100().product(product), backward);
+}
+
 // 257 TFLOP/s of random numbers at 8192^3, at A100's power limit (Horace He,
 // "Strangely, matrix multiplications", 2024).
 TEST(Products, OfAmpereAreAtItsPowerLimit) {

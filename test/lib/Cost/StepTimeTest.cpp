@@ -98,7 +98,7 @@ void cut(PlanPoint &point, std::int64_t layers, std::int64_t pp,
 //===----------------------------------------------------------------------===//
 
 // One device, two layers of 8B, one sequence of 4096: every kernel by itself,
-// and the gaps between them.
+// and the gaps between all but attention's.
 TEST(StepTime, IsItsKernels) {
   ModelConfig model = llama8B();
   model.layers = 2;
@@ -123,8 +123,7 @@ TEST(StepTime, IsItsKernels) {
   const Attention attention{32, t, t * (t + 1) / 2, 128};
   EXPECT_NEAR(
       step.compute.attention,
-      kernelGaps * 2 *
-          (k.attentionForward(attention) + k.attentionBackward(attention)),
+      2 * (k.attentionForward(attention) + k.attentionBackward(attention)),
       1e-12);
   // Bytes of a token in bf16. Norms and residuals of both parts: 2 + 3 and 6
   // times d. Rotation of 32 + 8 heads there and back. Activation: 3 f, 5 f.
@@ -187,6 +186,51 @@ TEST(StepTime, FollowsThePracticeOfSoftware) {
   point.gather = PlanGather::OncePerStep;
   point.reduce = PlanReduce::Last;
   EXPECT_DOUBLE_EQ(memory(), plain);
+}
+
+// Units that are gathered between two layers' backward stand in line, where
+// units that are gathered ahead do not; and a layer's gathers and sums in 12
+// parts take 12 latencies.
+TEST(StepTime, GathersUnitsAsSoftwareDoes) {
+  ModelConfig model = llama8B();
+  PlanPoint point = pointOf(model);
+  point.zeroStage = 3;
+  point.dp = point.shardGroup = 8;
+  point.gather = PlanGather::EveryPass;
+  point.reduce = PlanReduce::EveryMicroBatch;
+  point.prefetch = 1;
+  const Cluster cluster = h100s(8);
+  auto exposed = [&](const Practice &practice) {
+    return simulate(timesOf(model, 8192, cluster, practice), point)
+        .of(TimeAxis::Dp)
+        .exposed;
+  };
+  const double elements =
+      4096.0 * (4096 + 2048) + 4096.0 * 4096 + 3 * 4096.0 * 14336 + 2 * 4096;
+  const CollectiveTimes collectives(cluster);
+  const GroupOnCluster group = collectives.place({{8, 1}});
+  const double gather =
+      collectives.seconds(CollectiveKind::AllGather, group, 2 * elements);
+  Practice practice;
+  const double ahead = exposed(practice);
+  practice.gathersBetweenUnits = true;
+  // All layers but the first of backward, whose gather stood in line before.
+  const auto layers = static_cast<double>(model.layers),
+             passes = static_cast<double>(point.microBatches);
+  EXPECT_NEAR(exposed(practice) - ahead, passes * (layers - 1) * gather,
+              0.1 * gather);
+  practice = {};
+  auto seconds = [&](double parts) {
+    practice.collectivesPerLayer = parts;
+    return simulate(timesOf(model, 8192, cluster, practice), point)
+        .of(TimeAxis::Dp)
+        .seconds;
+  };
+  const double twelfth =
+      collectives.seconds(CollectiveKind::AllGather, group, elements / 6);
+  EXPECT_GT(12 * twelfth, gather);
+  EXPECT_GT(seconds(12) - seconds(1), 2 * static_cast<double>(model.layers) *
+                                          (12 * twelfth - gather) * (1 - 1e-9));
 }
 
 // 8 of 64 experts over 8 nodes: a token goes to 8 (1 - (7/8)^8) = 5.25 of them,

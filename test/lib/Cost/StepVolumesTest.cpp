@@ -93,6 +93,61 @@ TEST(Volumes, OfContextParallelism) {
               m * L * 4 * 3.0 / 4 * 2 * b * s / 4 * (2 * 2048 + 2 * 512), 1);
 }
 
+// A step of a ring takes as long as attention over its keys or as their way to
+// the next rank; one move of gradients has nothing beside it. Ranks of one
+// node, and one rank of each node, whose links are so slow that they are
+// longer.
+TEST(Ring, HidesMovesBesideItsSteps) {
+  ModelConfig model = llama8B();
+  model.layers = 1;
+  PlanPoint point = pointOf(model);
+  point.cp = 4;
+  point.context = PlanContext::Ring;
+  const KernelTimes k = *KernelTimes::of(*deviceByName("h100-sxm-80gb"));
+  const double tokens = s / 4, queries = h, keys = 1024;
+  const Attention step{32, tokens, s * (s + 1) / 2 / 16, 128};
+  // Sums in fp32 read and written, and what is added to them.
+  const double added = 10 * tokens * queries,
+               addedBack = 10 * tokens * (queries + 2 * keys);
+  const double forward =
+      4 * k.attentionForward(step) + 3 * kernelGaps * k.memory(added);
+  const double backward =
+      4 * k.attentionBackward(step) + 3 * kernelGaps * k.memory(addedBack);
+  const double pair = 2 * 2 * tokens * keys;
+  TrainSettings train;
+  train.sequenceLength = 8192;
+  for (const bool crosses : {false, true}) {
+    Cluster cluster = h100s();
+    cluster.links.back().bytesPerSecond = 1e9;
+    if (crosses) {
+      cluster.devicesPerNode = cluster.nicsPerNode = 1;
+      cluster.links.front().bytesPerSecond = 450e9;
+    }
+    const CollectiveTimes moves(cluster);
+    const GroupOnCluster group = moves.place({{4, 1}});
+    const double one = moves.seconds(CollectiveKind::Send, group, pair),
+                 two = moves.seconds(CollectiveKind::Send, group, 2 * pair);
+    EXPECT_EQ(one > forward / 4, crosses);
+    const double longer = 3 * std::max(0.0, one - forward / 4) +
+                          3 * std::max(0.0, two - backward / 4);
+    Result<StepTimes> times = StepTimes::of(model, train, cluster);
+    ASSERT_TRUE(times) << times.message();
+    Result<StepTime> of = times->simulate(point);
+    ASSERT_TRUE(of) << of.message();
+    EXPECT_NEAR(of->of(TimeAxis::Cp).exposed, m * (longer + one), 1e-9);
+    EXPECT_NEAR(of->of(TimeAxis::Cp).seconds, m * 3 * (one + two), 1e-9);
+    EXPECT_NEAR(of->compute.attention, m * (forward + backward), 1e-9);
+    // What is computed again goes round again.
+    point.recompute = PointRecompute::Full;
+    point.recomputed = {1};
+    Result<StepTime> again = times->simulate(point);
+    ASSERT_TRUE(again) << again.message();
+    EXPECT_NEAR(again->of(TimeAxis::Cp).seconds, m * 3 * (2 * one + two), 1e-9);
+    point.recompute = PointRecompute::None;
+    point.recomputed = {};
+  }
+}
+
 // 2 b s h a boundary, micro-batch and direction; cut over tp where sequences
 // are, or where each rank sends a part.
 TEST(Volumes, OfStages) {
