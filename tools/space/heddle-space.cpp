@@ -1,8 +1,10 @@
 // How large the space of plans is, and whether the search's answer is the best
 // of plans drawn from it.
 //
-// Usage: heddle-space MODEL CLUSTER TRAIN [--count] [--random N] [--verify N]
+// Usage: heddle-space MODEL CLUSTER TRAIN [--fix CHOICE]... [--count]
+// [--random N] [--verify N]
 //
+// --fix: what plans must have, as `heddle plan` takes it (tp=8, zero!=3).
 // Without options: the search's answer and what it took. --count: all plans
 // that fit, each once, whatever its cut into stages and however many layers it
 // computes again; and N drawn ones go through verifyPlan (--verify, default
@@ -26,6 +28,7 @@ constexpr int kDone = 0, kAnswerIsNo = 1, kBadInput = 2;
 
 struct Options {
   std::vector<std::string> files; ///< model, cluster, train
+  std::vector<PlanDemand> demands;
   bool counts = false;
   std::int64_t random = 0, verify = 1000;
 };
@@ -48,6 +51,12 @@ Result<Options> readOptions(int count, char **words) {
     const std::string word = words[i];
     if (word == "--count") {
       options.counts = true;
+    } else if (word == "--fix") {
+      Result<PlanDemand> demand =
+          parseDemand(i + 1 < count ? words[++i] : std::string());
+      if (!demand)
+        return demand.error();
+      options.demands.push_back(std::move(*demand));
     } else if (word == "--random" || word == "--verify") {
       if (i + 1 == count)
         return Error{word + ": expected a number behind it"};
@@ -56,8 +65,8 @@ Result<Options> readOptions(int count, char **words) {
         return number.error();
       (word == "--random" ? options.random : options.verify) = *number;
     } else if (word.starts_with("--")) {
-      return Error{fmt::format("unknown option {}; options are --count, "
-                               "--random N, --verify N",
+      return Error{fmt::format("unknown option {}; options are --fix "
+                               "CHOICE, --count, --random N, --verify N",
                                word)};
     } else {
       options.files.push_back(word);
@@ -83,7 +92,7 @@ Result<PlanProblem> readProblem(const Options &options) {
       readTrainSettings(std::filesystem::path(options.files[2]));
   if (!train)
     return train.error();
-  PlanProblem problem = {*model, *train, *cluster, {}};
+  PlanProblem problem = {*model, *train, *cluster, options.demands};
   if (Result<std::vector<std::string>> checked = problem.check(); !checked)
     return checked.error();
   return problem;
@@ -110,9 +119,21 @@ PlanAnswer answerOf(const PlanProblem &problem, const StepTimes &times,
              counts.expandedMeshes, counts.meshes, counts.expandedSchedules,
              counts.schedules, counts.storages, counts.bounded,
              counts.evaluations);
-  if (answer.fits())
-    fmt::print("answer: {:.6f} s, {}\n", answer.best.front().seconds,
-               answer.best.front().point.text());
+  if (!answer.fits())
+    return answer;
+  const CostedPlan &best = answer.best.front();
+  fmt::print("answer: {:.6f} s, {}\n", best.seconds, best.point.text());
+  if (Result<StepTime> step = times.simulate(best.point)) {
+    fmt::print("MFU {:.1f} %, {:.0f} tokens/s a device, peak {:.1f} GiB, "
+               "bubble {:.1f} %; exposed",
+               100 * step->mfu(), step->tokensPerSecondPerDevice(),
+               static_cast<double>(best.peakBytes) / (1 << 30),
+               100 * step->bubbleFraction);
+    for (int axis = 0; axis < timeAxes; ++axis)
+      fmt::print(" {} {:.3f} s", timeAxisName(static_cast<TimeAxis>(axis)),
+                 step->axes[static_cast<std::size_t>(axis)].exposed);
+    fmt::print("\n");
+  }
   return answer;
 }
 
@@ -147,7 +168,9 @@ int holdAgainst(const PlanAnswer &answer, const PlanProblem &problem,
     const std::optional<PlanPoint> point = sampler.draw(random);
     if (!point)
       break;
-    refused += !verifyPlan(problem, costed(*point, memory), memory);
+    if (Result<void> done = verifyPlan(problem, costed(*point, memory), memory);
+        !done && ++refused == 1)
+      fmt::print("refused: {}: {}\n", point->text(), done.message());
     Result<StepTime> step = times.simulate(*point);
     if (!step)
       continue;
