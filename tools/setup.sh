@@ -10,7 +10,7 @@ packages=(
   g++ clang-22 lld-22 libomp-22-dev clang-format-22      # compilers; emitted programs are built by c++
   llvm-22-dev llvm-22-tools libmlir-22-dev mlir-22-tools # MLIR, TableGen, lit, FileCheck
   cmake ninja-build ccache python3
-  libfmt-dev libyaml-cpp-dev nlohmann-json3-dev libssl-dev
+  libfmt-dev libyaml-cpp-dev nlohmann-json3-dev
   libopenmpi-dev openmpi-bin libdnnl-dev ocl-icd-opencl-dev opencl-c-headers
   libgtest-dev libgmock-dev libbenchmark-dev libboost-context-dev
   node-d3 chromium-headless-shell # heddle report, and what its test looks at the page with

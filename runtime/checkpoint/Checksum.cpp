@@ -1,11 +1,7 @@
 #include "runtime/checkpoint/Checksum.h"
 
-#include <fmt/format.h>
-
 #include <array>
 #include <cstring>
-
-#include <openssl/sha.h>
 
 #if defined(__x86_64__)
 #include <nmmintrin.h>
@@ -54,16 +50,6 @@ uint32_t crc32c(std::span<const std::byte> bytes, uint32_t before) {
     return ~byInstruction(bytes.data(), bytes.size(), ~before);
 #endif
   return ~byTable(bytes.data(), bytes.size(), ~before);
-}
-
-std::string sha256(std::string_view bytes) {
-  unsigned char digest[SHA256_DIGEST_LENGTH];
-  SHA256(reinterpret_cast<const unsigned char *>(bytes.data()), bytes.size(),
-         digest);
-  std::string text;
-  for (unsigned char byte : digest)
-    text += fmt::format("{:02x}", byte);
-  return text;
 }
 
 } // namespace heddle::checkpoint

@@ -56,6 +56,14 @@ TEST(Checksums, KnownAnswers) {
   EXPECT_EQ(crc32c(bytesOf("56789"), crc32c(bytesOf("1234"))), 0xe3069283u);
   EXPECT_EQ(sha256("abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb"
                            "410ff61f20015ad");
+  EXPECT_EQ(sha256(""), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca"
+                        "495991b7852b855");
+  // Of lengths around the ends of blocks, by another implementation.
+  std::string ends;
+  for (size_t n = 0; n < 200; ++n)
+    ends += sha256(std::string(n, 'a'));
+  EXPECT_EQ(sha256(ends), "019f2b9f1af27a53a1f046da7e98af2c179f431e4b5bebb00"
+                          "0e74040917a4123");
 }
 
 TEST(Damage, TenThousandFlippedBitsAreSeenAndNamed) {
