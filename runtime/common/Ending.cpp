@@ -8,8 +8,8 @@
 namespace heddle::runtime {
 
 std::optional<int> launchedRank() {
-  for (const char *name :
-       {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID"})
+  for (const char *name : {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK",
+                           "RANK", "SLURM_PROCID"})
     if (const char *rank = std::getenv(name))
       return std::atoi(rank);
   return std::nullopt;

@@ -90,7 +90,7 @@ heddle_rt_status close(heddle_rt_context *context) {
     return invalid("heddle_rt_finalize between group_begin and group_end");
   if (context->late)
     HEDDLE_RT_TRY(context->late->drain(-1, context->timeoutSeconds));
-  HEDDLE_RT_TRY(heddle::host::awaitSent(context));
+  HEDDLE_RT_TRY(context->awaitSent());
   if (context->checking && context->transport)
     for (heddle_rt_comm &comm : context->comms)
       HEDDLE_RT_TRY(context->compareCalls(comm));
@@ -216,7 +216,7 @@ heddle_rt_status heddle_rt_stream_synchronize(heddle_rt_stream *stream) {
   if (context->late)
     return context->die(
         context->late->drain(stream->late, context->timeoutSeconds));
-  return heddle::host::awaitSent(context);
+  return context->awaitSent();
 }
 
 heddle_rt_status heddle_rt_event_create(heddle_rt_context *context,

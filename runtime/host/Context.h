@@ -32,7 +32,6 @@ struct heddle_rt_event {
 struct heddle_rt_comm : heddle::ranks::CommSeat {
   heddle_rt_context *context = nullptr;
   heddle::runtime::LateOrder order;
-  int64_t sequence = 0; ///< collectives queued so far
 };
 
 namespace heddle::host {
@@ -58,9 +57,6 @@ struct heddle_rt_context : heddle::ranks::RankContext {
   std::deque<heddle_rt_comm> comms;
   std::unique_ptr<heddle::runtime::Late> late; ///< before the comms it uses go
   std::unique_ptr<heddle::host::OpenGroup> group;
-  /// Messages that left from a copy and may not have been received yet.
-  std::vector<std::shared_ptr<heddle::host::Collective>> sent;
-
   ~heddle_rt_context();
 };
 
@@ -81,9 +77,6 @@ heddle_rt_status openFor(heddle_rt_stream *stream, const char *what);
 heddle_rt_status queueCollective(heddle_rt_comm *comm, heddle_rt_stream *stream,
                                  const ranks::CollectiveCall &call,
                                  std::shared_ptr<Collective> collective);
-
-/// Waits until all messages of `sent` are received.
-heddle_rt_status awaitSent(heddle_rt_context *context);
 
 /// Starts the members of the context's open group, which must be there.
 heddle_rt_status closeGroup(heddle_rt_context *context);

@@ -6,11 +6,25 @@
 
 #include <algorithm>
 #include <cstring>
-#include <set>
-#include <string_view>
 
 using heddle::runtime::invalid;
 using heddle::runtime::orUnnamed;
+
+const heddle::ranks::CommSeat &
+heddle::ranks::seatOf(const heddle_rt_comm *comm) {
+  return *comm;
+}
+heddle::ranks::RankContext &
+heddle::ranks::contextOf(const heddle_rt_comm *comm) {
+  return *comm->context;
+}
+heddle::ranks::RankContext &
+heddle::ranks::contextOf(const heddle_rt_stream *stream) {
+  return *stream->context;
+}
+const std::string &heddle::ranks::nameOf(const heddle_rt_stream *stream) {
+  return stream->name;
+}
 
 namespace heddle::host {
 
@@ -24,55 +38,7 @@ heddle_rt_status openFor(heddle_rt_stream *stream, const char *what) {
 
 namespace {
 
-using Members = std::vector<std::shared_ptr<Collective>>;
-
-Progress testAll(const Members &members) {
-  Progress all = Progress::Done;
-  for (const auto &member : members) {
-    if (member->finished)
-      continue;
-    const Progress progress = member->test();
-    if (progress == Progress::Failed)
-      return progress;
-    member->finished = progress == Progress::Done;
-    if (!member->finished)
-      all = Progress::Pending;
-  }
-  return all;
-}
-
-std::vector<int> placesWaitedFor(const Members &members) {
-  std::set<int> places;
-  for (const auto &member : members)
-    if (!member->finished)
-      for (int place : member->pending())
-        places.insert(place);
-  return {places.begin(), places.end()};
-}
-
-heddle_rt_status beginAll(const Members &members) {
-  for (const auto &member : members)
-    HEDDLE_RT_TRY(member->begin());
-  return HEDDLE_RT_OK;
-}
-
-heddle_rt_status awaitAll(heddle_rt_context *context, Members &members,
-                          const char *name) {
-  struct Waiting {
-    Members &members;
-    runtime::Flight &flight;
-  } waiting{members, context->flight};
-  const auto test = [](void *given) {
-    const auto &[members, flight] = *static_cast<Waiting *>(given);
-    const Progress progress = testAll(members);
-    if (progress == Progress::Pending && flight.waitsLong())
-      flight.tellPending(placesWaitedFor(members));
-    return progress;
-  };
-  const runtime::Flight::Wait wait(context->flight);
-  return context->die(ranks::await(*context->transport, test, &waiting, name,
-                                   context->timeoutSeconds));
-}
+using ranks::Members;
 
 /// Starts collectives that need not wait for each other.
 heddle_rt_status runTogether(heddle_rt_stream *stream, const char *name,
@@ -89,14 +55,7 @@ heddle_rt_status runTogether(heddle_rt_stream *stream, const char *name,
         [members] { return testAll(members); });
     return HEDDLE_RT_OK;
   }
-  HEDDLE_RT_TRY(context->die(beginAll(members)));
-  std::erase_if(context->sent,
-                [](const auto &one) { return one->test() == Progress::Done; });
-  for (const auto &member : members)
-    if (member->detached)
-      context->sent.push_back(member);
-  std::erase_if(members, [](const auto &member) { return member->detached; });
-  return awaitAll(context, members, name);
+  return context->runNow(std::move(members), name);
 }
 
 } // namespace
@@ -120,8 +79,8 @@ heddle_rt_status queueCollective(heddle_rt_comm *comm, heddle_rt_stream *stream,
                         call.elements, call.dtype, 0, call.bytes, call.peer});
   // Streams of their own would go on beside it; here all are one thread, which
   // must not wait for what a peer does later.
-  const bool sends = call.operation == std::string_view("send");
-  if (sends && context->mode == HEDDLE_RT_MODE_EAGER)
+  if (call.what == ranks::Operation::Send &&
+      context->mode == HEDDLE_RT_MODE_EAGER)
     collective->detach();
   if (group) {
     group->stream = stream;
@@ -133,14 +92,6 @@ heddle_rt_status queueCollective(heddle_rt_comm *comm, heddle_rt_stream *stream,
   if (context->recording())
     return HEDDLE_RT_OK;
   return runTogether(stream, name, {std::move(collective)}, {comm});
-}
-
-heddle_rt_status awaitSent(heddle_rt_context *context) {
-  if (context->sent.empty())
-    return HEDDLE_RT_OK;
-  HEDDLE_RT_TRY(awaitAll(context, context->sent, "a message"));
-  context->sent.clear();
-  return HEDDLE_RT_OK;
 }
 
 heddle_rt_status closeGroup(heddle_rt_context *context) {

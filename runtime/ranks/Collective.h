@@ -62,6 +62,11 @@ private:
   std::unique_ptr<Request> request;
 };
 
+/// Of several: begun one after the other; Done where all are.
+heddle_rt_status
+beginAll(const std::vector<std::shared_ptr<Collective>> &members);
+Progress testAll(const std::vector<std::shared_ptr<Collective>> &members);
+
 std::unique_ptr<Collective> allReduce(const Place &place, const void *input,
                                       void *output, int64_t elements,
                                       heddle_rt_dtype dtype,

@@ -6,7 +6,6 @@
 
 #include <cstddef>
 #include <initializer_list>
-#include <string_view>
 
 namespace heddle::ranks {
 
@@ -35,8 +34,8 @@ void count(const CollectiveCall &call, CommSeat &comm,
   flight.isCall(comm.inFlight, call.peer < 0, call.elements, call.dtype,
                 call.peer);
   if (call.peer >= 0)
-    comm.messages.add(call.operation == std::string_view("send"), comm.rank,
-                      call.peer, call.elements, call.dtype);
+    comm.messages.add(call.what == Operation::Send, comm.rank, call.peer,
+                      call.elements, call.dtype);
   else
     comm.hash.add(call.operation, call.elements, call.dtype);
 }
@@ -95,6 +94,7 @@ heddle_rt_status checkAllReduce(CollectiveCall &call, const CommSeat &comm,
                                 int64_t elements,
                                 heddle_rt_reduction reduction) {
   HEDDLE_RT_TRY(check(call, reduction));
+  call.reduction = reduction;
   int64_t all;
   HEDDLE_RT_TRY(multiply(call, {elements}, all));
   call.input = {input, all};
@@ -112,6 +112,8 @@ static heddle_rt_status checkSlices(CollectiveCall &call, const CommSeat &comm,
                                     int64_t outer, int64_t slice,
                                     bool gathers) {
   int64_t part, whole;
+  call.outer = outer;
+  call.slice = slice;
   HEDDLE_RT_TRY(multiply(call, {outer, slice}, part));
   HEDDLE_RT_TRY(multiply(call, {outer, slice, comm.size}, whole));
   call.input = {input, gathers ? part : whole};
@@ -128,6 +130,7 @@ heddle_rt_status checkReduceScatter(CollectiveCall &call, const CommSeat &comm,
                                     int64_t outer, int64_t slice,
                                     heddle_rt_reduction reduction) {
   HEDDLE_RT_TRY(check(call, reduction));
+  call.reduction = reduction;
   return checkSlices(call, comm, input, output, outer, slice, false);
 }
 
@@ -142,6 +145,7 @@ heddle_rt_status checkAllToAll(CollectiveCall &call, const CommSeat &comm,
                                const heddle_rt_all_to_all_shape *shape) {
   if (!shape)
     return invalid("heddle_rt_all_to_all: shape is NULL");
+  call.shape = *shape;
   int64_t all;
   HEDDLE_RT_TRY(multiply(call,
                          {shape->outer, shape->split, shape->middle,
@@ -161,6 +165,7 @@ heddle_rt_status checkPermute(CollectiveCall &call, const CommSeat &comm,
                               const int32_t *from) {
   if (!from)
     return invalid("heddle_rt_permute: from is NULL");
+  call.from.assign(from, from + comm.size);
   int sends = 0;
   bool isRead = false;
   for (int rank = 0; rank < comm.size; ++rank) {
@@ -207,6 +212,39 @@ heddle_rt_status checkReceive(CollectiveCall &call, const CommSeat &comm,
   HEDDLE_RT_TRY(checkPair(call, comm, output, elements, peer));
   call.output = {output, call.elements};
   return HEDDLE_RT_OK;
+}
+
+int tagOf(const CollectiveCall &call, int64_t &sequence) {
+  constexpr int kPair = 1, kFirst = 16; // the context has those between
+  constexpr int kTags = 8000;           // MPI promises tags up to 32767
+  return call.peer >= 0 ? kPair : kFirst + 2 * int(sequence++ % kTags);
+}
+
+std::unique_ptr<Collective> makeCollective(const CollectiveCall &call,
+                                           const Place &place) {
+  const void *input = call.input.data;
+  void *output = const_cast<void *>(call.output.data);
+  const int64_t bytes = call.elements * bytesOf(call.dtype);
+  switch (call.what) {
+  case Operation::AllReduce:
+    return allReduce(place, input, output, call.elements, call.dtype,
+                     call.reduction);
+  case Operation::ReduceScatter:
+    return reduceScatter(place, input, output, call.outer, call.slice,
+                         call.dtype, call.reduction);
+  case Operation::AllGather:
+    return allGather(place, input, output, call.outer,
+                     call.slice * bytesOf(call.dtype));
+  case Operation::AllToAll:
+    return allToAll(place, input, output, call.shape, bytesOf(call.dtype));
+  case Operation::Permute:
+    return permute(place, input, output, bytes, call.from.data());
+  case Operation::Send:
+    return sendTo(place, input, bytes, call.peer);
+  case Operation::Receive:
+    return receiveFrom(place, output, bytes, call.peer);
+  }
+  return nullptr;
 }
 
 } // namespace heddle::ranks

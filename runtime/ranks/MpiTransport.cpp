@@ -3,6 +3,8 @@
 
 #include "runtime/ranks/Transport.h"
 
+#ifdef HEDDLE_WITH_MPI
+
 #include "runtime/common/Ending.h"
 
 #include <mpi.h>
@@ -225,6 +227,13 @@ heddle_rt_status MpiTransport::split(int color, int rank, int size,
 
 } // namespace
 
+bool launchedByMpi() {
+  for (const char *variable : {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK"})
+    if (std::getenv(variable))
+      return true;
+  return false;
+}
+
 heddle_rt_status joinMpi(std::unique_ptr<Transport> &transport,
                          bool rendezvous) {
   auto made = std::make_unique<MpiTransport>(rendezvous);
@@ -234,3 +243,18 @@ heddle_rt_status joinMpi(std::unique_ptr<Transport> &transport,
 }
 
 } // namespace heddle::ranks
+
+#else
+
+namespace heddle::ranks {
+
+// mpirun's ranks then meet as those of other launchers do.
+bool launchedByMpi() { return false; }
+
+heddle_rt_status joinMpi(std::unique_ptr<Transport> &, bool) {
+  return runtime::invalid("this program was built without MPI");
+}
+
+} // namespace heddle::ranks
+
+#endif

@@ -1,6 +1,7 @@
 #include "runtime/ranks/RankContext.h"
 
 #include "runtime/ranks/Collective.h"
+#include "runtime/ranks/Meeting.h"
 #include "runtime/ranks/ThreadTransport.h"
 
 #include <algorithm>
@@ -70,11 +71,16 @@ heddle_rt_status RankContext::configure(const heddle_rt_options &options) {
 
 heddle_rt_status RankContext::join(const heddle_rt_options &options,
                                    bool rendezvous) {
+  std::optional<Meeting> meeting;
   if (options.threads)
     HEDDLE_RT_TRY(joinThreads(options.threads, options.rank, transport));
   else if (launchedByMpi())
     HEDDLE_RT_TRY(joinMpi(transport, rendezvous));
-  else {
+  else
+    HEDDLE_RT_TRY(findMeeting(meeting));
+  if (!transport && meeting && meeting->size > 1)
+    HEDDLE_RT_TRY(joinTcp(*meeting, timeoutSeconds, transport));
+  if (!transport) {
     alone = std::make_unique<heddle_rt_threads>(1);
     HEDDLE_RT_TRY(joinThreads(alone.get(), 0, transport));
   }
@@ -105,6 +111,72 @@ heddle_rt_status RankContext::takeSeat(int32_t color, int32_t place, int32_t of,
   return HEDDLE_RT_OK;
 }
 
+Progress testAll(const Members &members) {
+  Progress all = Progress::Done;
+  for (const auto &member : members) {
+    if (member->finished)
+      continue;
+    const Progress progress = member->test();
+    if (progress == Progress::Failed)
+      return progress;
+    member->finished = progress == Progress::Done;
+    if (!member->finished)
+      all = Progress::Pending;
+  }
+  return all;
+}
+
+heddle_rt_status beginAll(const Members &members) {
+  for (const auto &member : members)
+    HEDDLE_RT_TRY(member->begin());
+  return HEDDLE_RT_OK;
+}
+
+/// Places that those which are not finished wait for.
+static std::vector<int> placesWaitedFor(const Members &members) {
+  std::set<int> places;
+  for (const auto &member : members)
+    if (!member->finished)
+      for (int place : member->pending())
+        places.insert(place);
+  return {places.begin(), places.end()};
+}
+
+heddle_rt_status RankContext::awaitMembers(Members &members, const char *name) {
+  struct Waiting {
+    Members &members;
+    runtime::Flight &flight;
+  } waiting{members, flight};
+  const auto test = [](void *given) {
+    const auto &[members, flight] = *static_cast<Waiting *>(given);
+    const Progress progress = testAll(members);
+    if (progress == Progress::Pending && flight.waitsLong())
+      flight.tellPending(placesWaitedFor(members));
+    return progress;
+  };
+  const runtime::Flight::Wait wait(flight);
+  return die(await(*transport, test, &waiting, name, timeoutSeconds));
+}
+
+heddle_rt_status RankContext::runNow(Members members, const char *name) {
+  HEDDLE_RT_TRY(die(beginAll(members)));
+  std::erase_if(sent,
+                [](const auto &one) { return one->test() == Progress::Done; });
+  for (const auto &member : members)
+    if (member->detached)
+      sent.push_back(member);
+  std::erase_if(members, [](const auto &member) { return member->detached; });
+  return awaitMembers(members, name);
+}
+
+heddle_rt_status RankContext::awaitSent() {
+  if (sent.empty())
+    return HEDDLE_RT_OK;
+  HEDDLE_RT_TRY(awaitMembers(sent, "a message"));
+  sent.clear();
+  return HEDDLE_RT_OK;
+}
+
 heddle_rt_status RankContext::gather(const CommSeat &comm, const void *own,
                                      void *all, int64_t bytes,
                                      const char *what) {
@@ -117,6 +189,20 @@ heddle_rt_status RankContext::gather(const CommSeat &comm, const void *own,
     return static_cast<Collective *>(collective)->test();
   };
   return await(*transport, test, gather.get(), what, timeoutSeconds);
+}
+
+heddle_rt_status RankContext::broadcast(const CommSeat &comm, void *data,
+                                        int64_t bytes, const char *what) {
+  constexpr int kTag = 4; // no collective of the host backend has it
+  const Place place{comm.seat.get(), comm.rank, comm.size, kTag, what};
+  const std::vector<int32_t> from(size_t(comm.size), 0);
+  const std::string own(static_cast<const char *>(data), size_t(bytes));
+  auto move = permute(place, own.data(), data, bytes, from.data());
+  HEDDLE_RT_TRY(move->begin());
+  const auto test = [](void *collective) {
+    return static_cast<Collective *>(collective)->test();
+  };
+  return await(*transport, test, move.get(), what, timeoutSeconds);
 }
 
 std::vector<int64_t> RankContext::askAll(const CommSeat &comm, int64_t own,

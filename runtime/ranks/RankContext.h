@@ -21,10 +21,15 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <vector>
 
 struct heddle_rt_threads;
 
 namespace heddle::ranks {
+
+class Collective;
+/// Collectives over host memory that need not wait for each other.
+using Members = std::vector<std::shared_ptr<Collective>>;
 
 struct Allocation {
   std::string name;
@@ -40,6 +45,7 @@ struct CommSeat {
   int number = 0;        ///< in Trace
   int32_t inFlight = -1; ///< in Flight
   std::unique_ptr<Seat> seat;
+  int64_t sequence = 0; ///< collectives over host memory that were queued
   runtime::CallHash hash;
   runtime::MessageHash messages;
 };
@@ -95,6 +101,13 @@ struct RankContext {
   /// Gathers `bytes` of each rank of a communicator. Collective; waits.
   heddle_rt_status gather(const CommSeat &comm, const void *own, void *all,
                           int64_t bytes, const char *what);
+  /// Everybody gets the `bytes` that place 0 has. Collective; waits.
+  heddle_rt_status broadcast(const CommSeat &comm, void *data, int64_t bytes,
+                             const char *what);
+  /// Begins collectives together and waits for all that are not detached.
+  heddle_rt_status runNow(Members members, const char *name);
+  /// Waits until all messages that left from a copy are received.
+  heddle_rt_status awaitSent();
   /// Asks the ranks of a communicator for a number, each as far as it asks too
   /// within `seconds`. Answers by place; -1: none.
   std::vector<int64_t> askAll(const CommSeat &comm, int64_t own,
@@ -117,7 +130,12 @@ struct RankContext {
   heddle_rt_status watch(int stream, const char *name,
                          const heddle_rt_access *accesses, size_t count);
 
+  /// Messages that left from a copy and may not have been received yet.
+  Members sent;
+
 private:
+  heddle_rt_status awaitMembers(Members &members, const char *name);
+
   /// Of askAll: messages that nobody took may lie here until the end.
   std::vector<std::unique_ptr<std::vector<int64_t>>> asked;
 

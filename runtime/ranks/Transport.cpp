@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
 #include <cstring>
 
 namespace heddle::ranks {
@@ -24,13 +23,6 @@ void copyStrided(const Strided &to, const Strided &from) {
     if ((fromAt += n) == from.blockBytes)
       ++fromBlock, fromAt = 0;
   }
-}
-
-bool launchedByMpi() {
-  for (const char *variable : {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK"})
-    if (std::getenv(variable))
-      return true;
-  return false;
 }
 
 heddle_rt_status await(Transport &transport, Progress (*test)(void *),

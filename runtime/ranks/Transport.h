@@ -83,13 +83,19 @@ public:
 heddle_rt_status joinThreads(heddle_rt_threads *threads, int rank,
                              std::unique_ptr<Transport> &transport);
 
-/// True if an MPI launcher started this process.
+/// True if an MPI launcher started this process, which was built with MPI.
 bool launchedByMpi();
 /// \param rendezvous  whether a send is done only once its receive has begun,
 /// as
 ///                    between threads; else MPI may keep small messages.
 heddle_rt_status joinMpi(std::unique_ptr<Transport> &transport,
                          bool rendezvous);
+
+struct Meeting;
+/// Meets the other ranks of a launch without MPI, within a time; then waits of
+/// splits have that limit too.
+heddle_rt_status joinTcp(const Meeting &meeting, double timeoutSeconds,
+                         std::unique_ptr<Transport> &transport);
 
 /// Calls `request.test` until it is no longer pending, or for a time.
 heddle_rt_status await(Transport &transport, Progress (*test)(void *),

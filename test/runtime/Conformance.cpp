@@ -1,14 +1,19 @@
 // The collective cases on ranks that a launcher started: one exit code for all.
-// With the argument `fail`, rank 1 gives up instead; with `both-send`,
-// neighbours send to each other and then receive, all on one stream.
+// With the argument `fail`, rank 1 gives up instead; with `die` it is gone
+// without a word (or the rank that is named behind it), with `hang` it does
+// nothing more; with `both-send`, neighbours send to each other and then
+// receive, all on one stream.
 
 #include "CollectiveCases.h"
 
 #include "runtime/common/Ending.h"
 #include "runtime/common/Status.h"
 
+#include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <string>
+#include <unistd.h>
 
 static heddle_rt_status sendFirst(heddle_rt_context *context, int32_t rank,
                                   int32_t size) {
@@ -37,6 +42,10 @@ int main(int count, char **arguments) {
   const std::string what = count > 1 ? arguments[1] : "";
   if (what == "fail" && rank == 1)
     heddle_rt_abort(context, 7, "told to fail");
+  if (what == "die" && rank == (count > 2 ? std::atoi(arguments[2]) : 1))
+    raise(SIGKILL);
+  if (what == "hang" && rank == 1)
+    pause();
   if (status == HEDDLE_RT_OK)
     status = what == "both-send" ? sendFirst(context, rank, size)
                                  : heddle::test::runCollectiveCases(context);
