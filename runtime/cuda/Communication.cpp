@@ -10,8 +10,8 @@
 
 using heddle::cuda::checked;
 using heddle::cuda::Member;
-using heddle::ranks::checkHandles;
 using heddle::ranks::CollectiveCall;
+using heddle::ranks::Operation;
 using heddle::runtime::bytesOf;
 using heddle::runtime::invalid;
 
@@ -144,38 +144,6 @@ struct Places {
   void *output;
 };
 
-/// Checks order and ranges, then queues the launch or adds it to the group.
-/// `make` gives it its steps.
-template <class Make>
-heddle_rt_status queue(heddle_rt_comm *comm, heddle_rt_stream *stream,
-                       const CollectiveCall &call, Make make) {
-  if (call.elements == 0)
-    return HEDDLE_RT_OK;
-  heddle_rt_context *context = comm->context;
-  const char *name =
-      context->intern(fmt::format("{}({})", call.operation, comm->axis));
-  heddle::cuda::OpenGroup *group = context->group.get();
-  if (group && group->stream && group->stream != stream)
-    return invalid("{} on stream {} in a group on stream {}", name,
-                   stream->name, group->stream->name);
-  const auto accesses = call.accesses();
-  HEDDLE_RT_TRY(
-      context->watch(stream->number, name, accesses.data(), accesses.size()));
-  HEDDLE_RT_TRY(context->die(
-      checked(cudaSetDevice(context->device), "{}: its GPU", name)));
-  heddle::ranks::count(call, *comm, context->flight);
-  Member member{comm, name, {}, {}, {}};
-  const auto places = std::make_shared<Places>(
-      Places{call.input.data, const_cast<void *>(call.output.data)});
-  make(Launch{comm, stream, name, bytesOf(call.dtype)}, places, member);
-  if (!group)
-    return context->die(
-        heddle::cuda::launchMembers(stream, {std::move(member)}));
-  group->stream = stream;
-  group->members.push_back(std::move(member));
-  return HEDDLE_RT_OK;
-}
-
 using PlacesPtr = std::shared_ptr<Places>;
 
 /// Memory for the time of a launch: taken by the first step, given back by the
@@ -288,89 +256,10 @@ void unpackOutput(const Launch &launch, const PlacesPtr &places, Member &member,
               });
 }
 
-} // namespace
-
-heddle_rt_status heddle_rt_all_reduce(heddle_rt_comm *comm,
-                                      heddle_rt_stream *stream,
-                                      const void *input, void *output,
-                                      int64_t elements, heddle_rt_dtype dtype,
-                                      heddle_rt_reduction reduction) {
-  CollectiveCall call{"all_reduce", dtype};
-  HEDDLE_RT_TRY(checkHandles(call, comm, stream));
-  HEDDLE_RT_TRY(heddle::ranks::checkAllReduce(call, *comm, input, output,
-                                              elements, reduction));
-  const auto make = [&](const Launch &launch, const PlacesPtr &places,
-                        Member &member) {
-    const Reduced as = reducedAs(dtype, reduction);
-    if (as.keys)
-      reduceKeys(launch, places, member, call, 0);
-    member.run = [=] {
-      return launch.nccl(ncclAllReduce(places->input, places->output,
-                                       size_t(elements), as.type, as.operation,
-                                       comm->nccl, stream->native),
-                         "ncclAllReduce");
-    };
-  };
-  return queue(comm, stream, call, make);
-}
-
-heddle_rt_status heddle_rt_reduce_scatter(heddle_rt_comm *comm,
-                                          heddle_rt_stream *stream,
-                                          const void *input, void *output,
-                                          int64_t outer, int64_t slice,
-                                          heddle_rt_dtype dtype,
-                                          heddle_rt_reduction reduction) {
-  CollectiveCall call{"reduce_scatter", dtype};
-  HEDDLE_RT_TRY(checkHandles(call, comm, stream));
-  HEDDLE_RT_TRY(heddle::ranks::checkReduceScatter(call, *comm, input, output,
-                                                  outer, slice, reduction));
-  const auto make = [&](const Launch &launch, const PlacesPtr &places,
-                        Member &member) {
-    const Reduced as = reducedAs(dtype, reduction);
-    const int64_t bytes = slice * launch.size;
-    packInput(launch, places, member,
-              {outer, bytes, comm->size * bytes, bytes});
-    if (as.keys)
-      reduceKeys(launch, places, member, call, comm->rank * outer * slice);
-    member.run = [=] {
-      return launch.nccl(ncclReduceScatter(places->input, places->output,
-                                           size_t(outer * slice), as.type,
-                                           as.operation, comm->nccl,
-                                           stream->native),
-                         "ncclReduceScatter");
-    };
-  };
-  return queue(comm, stream, call, make);
-}
-
-heddle_rt_status heddle_rt_all_gather(heddle_rt_comm *comm,
-                                      heddle_rt_stream *stream,
-                                      const void *input, void *output,
-                                      int64_t outer, int64_t slice,
-                                      heddle_rt_dtype dtype) {
-  CollectiveCall call{"all_gather", dtype};
-  HEDDLE_RT_TRY(checkHandles(call, comm, stream));
-  HEDDLE_RT_TRY(
-      heddle::ranks::checkAllGather(call, *comm, input, output, outer, slice));
-  const auto make = [&](const Launch &launch, const PlacesPtr &places,
-                        Member &member) {
-    const int64_t bytes = slice * launch.size;
-    unpackOutput(launch, places, member,
-                 {outer, bytes, comm->size * bytes, bytes});
-    member.run = [=] {
-      return launch.nccl(ncclAllGather(places->input, places->output,
-                                       size_t(outer * slice), typeOf(dtype),
-                                       comm->nccl, stream->native),
-                         "ncclAllGather");
-    };
-  };
-  return queue(comm, stream, call, make);
-}
-
 /// Sends the `peer`-th of equal parts to each peer and receives as many; the
 /// own one is copied.
-static heddle_rt_status exchange(const Launch &launch, const Places &places,
-                                 int64_t bytes) {
+heddle_rt_status exchange(const Launch &launch, const Places &places,
+                          int64_t bytes) {
   heddle_rt_comm *comm = launch.comm;
   const cudaStream_t stream = launch.stream->native;
   for (int peer = 0; peer < comm->size; ++peer) {
@@ -386,99 +275,162 @@ static heddle_rt_status exchange(const Launch &launch, const Places &places,
   return HEDDLE_RT_OK;
 }
 
-heddle_rt_status heddle_rt_all_to_all(heddle_rt_comm *comm,
-                                      heddle_rt_stream *stream,
-                                      const void *input, void *output,
-                                      const heddle_rt_all_to_all_shape *shape,
-                                      heddle_rt_dtype dtype) {
-  CollectiveCall call{"all_to_all", dtype};
-  HEDDLE_RT_TRY(checkHandles(call, comm, stream));
-  HEDDLE_RT_TRY(
-      heddle::ranks::checkAllToAll(call, *comm, input, output, shape));
-  const auto make = [&](const Launch &launch, const PlacesPtr &places,
-                        Member &member) {
-    const heddle_rt_all_to_all_shape s = *shape;
-    const int64_t n = comm->size, inner = s.inner * launch.size;
-    // Both orders have one side that is cut outside and one that is inside.
-    const int64_t outside = (s.split_first ? s.split : s.concat) * s.middle *
-                            (s.split_first ? s.concat : s.split) * inner;
-    const int64_t inside = (s.split_first ? s.concat : s.split) * inner;
-    const int64_t rows =
-        s.outer * s.middle * (s.split_first ? s.split : s.concat);
-    const Packing whole{s.outer, outside, n * outside, outside};
-    const Packing parts{rows, inside, n * inside, inside};
-    packInput(launch, places, member, s.split_first ? whole : parts);
-    unpackOutput(launch, places, member, s.split_first ? parts : whole);
-    const int64_t bytes = whole.peerBytes();
-    member.run = [=] { return exchange(launch, *places, bytes); };
+void makeAllReduce(const Launch &launch, const PlacesPtr &places,
+                   Member &member, const CollectiveCall &call) {
+  const Reduced as = reducedAs(call.dtype, call.reduction);
+  if (as.keys)
+    reduceKeys(launch, places, member, call, 0);
+  member.run = [=, count = size_t(call.elements)] {
+    return launch.nccl(ncclAllReduce(places->input, places->output, count,
+                                     as.type, as.operation, launch.comm->nccl,
+                                     launch.stream->native),
+                       "ncclAllReduce");
   };
-  return queue(comm, stream, call, make);
 }
 
-heddle_rt_status heddle_rt_permute(heddle_rt_comm *comm,
-                                   heddle_rt_stream *stream, const void *input,
-                                   void *output, int64_t elements,
-                                   heddle_rt_dtype dtype, const int32_t *from) {
-  CollectiveCall call{"permute", dtype};
-  HEDDLE_RT_TRY(checkHandles(call, comm, stream));
-  HEDDLE_RT_TRY(
-      heddle::ranks::checkPermute(call, *comm, input, output, elements, from));
-  const auto make = [&](const Launch &launch, const PlacesPtr &places,
-                        Member &member) {
-    const std::vector<int32_t> source(from, from + comm->size);
-    member.run = [=]() -> heddle_rt_status {
-      for (int place = 0; place < comm->size; ++place)
-        if (source[size_t(place)] == comm->rank)
-          HEDDLE_RT_TRY(launch.nccl(ncclSend(places->input, size_t(elements),
-                                             typeOf(dtype), place, comm->nccl,
-                                             stream->native),
-                                    "ncclSend"));
-      const int32_t own = source[size_t(comm->rank)];
-      if (own < 0)
-        return HEDDLE_RT_OK;
-      return launch.nccl(ncclRecv(places->output, size_t(elements),
-                                  typeOf(dtype), own, comm->nccl,
-                                  stream->native),
-                         "ncclRecv");
-    };
-  };
-  return queue(comm, stream, call, make);
+/// Runs of an operand that has the dimension of all ranks inside.
+Packing slicesOf(const Launch &launch, const CollectiveCall &call) {
+  const int64_t bytes = call.slice * launch.size;
+  return {call.outer, bytes, launch.comm->size * bytes, bytes};
 }
 
-heddle_rt_status heddle_rt_send(heddle_rt_comm *comm, heddle_rt_stream *stream,
-                                const void *input, int64_t elements,
-                                heddle_rt_dtype dtype, int32_t peer) {
-  CollectiveCall call{"send", dtype};
-  HEDDLE_RT_TRY(checkHandles(call, comm, stream));
-  HEDDLE_RT_TRY(heddle::ranks::checkSend(call, *comm, input, elements, peer));
-  const auto make = [&](const Launch &launch, const PlacesPtr &,
-                        Member &member) {
-    member.run = [=] {
-      return launch.nccl(ncclSend(input, size_t(elements), typeOf(dtype), peer,
-                                  comm->nccl, stream->native),
-                         "ncclSend");
-    };
+void makeReduceScatter(const Launch &launch, const PlacesPtr &places,
+                       Member &member, const CollectiveCall &call) {
+  const Reduced as = reducedAs(call.dtype, call.reduction);
+  const int64_t part = call.outer * call.slice;
+  packInput(launch, places, member, slicesOf(launch, call));
+  if (as.keys)
+    reduceKeys(launch, places, member, call, launch.comm->rank * part);
+  member.run = [=] {
+    return launch.nccl(ncclReduceScatter(places->input, places->output,
+                                         size_t(part), as.type, as.operation,
+                                         launch.comm->nccl,
+                                         launch.stream->native),
+                       "ncclReduceScatter");
   };
-  return queue(comm, stream, call, make);
 }
 
-heddle_rt_status heddle_rt_receive(heddle_rt_comm *comm,
-                                   heddle_rt_stream *stream, void *output,
-                                   int64_t elements, heddle_rt_dtype dtype,
-                                   int32_t peer) {
-  CollectiveCall call{"receive", dtype};
-  HEDDLE_RT_TRY(checkHandles(call, comm, stream));
-  HEDDLE_RT_TRY(
-      heddle::ranks::checkReceive(call, *comm, output, elements, peer));
-  const auto make = [&](const Launch &launch, const PlacesPtr &,
-                        Member &member) {
-    member.run = [=] {
-      return launch.nccl(ncclRecv(output, size_t(elements), typeOf(dtype), peer,
-                                  comm->nccl, stream->native),
-                         "ncclRecv");
-    };
+void makeAllGather(const Launch &launch, const PlacesPtr &places,
+                   Member &member, const CollectiveCall &call) {
+  unpackOutput(launch, places, member, slicesOf(launch, call));
+  member.run = [=, count = size_t(call.outer * call.slice),
+                type = typeOf(call.dtype)] {
+    return launch.nccl(ncclAllGather(places->input, places->output, count, type,
+                                     launch.comm->nccl, launch.stream->native),
+                       "ncclAllGather");
   };
-  return queue(comm, stream, call, make);
+}
+
+void makeAllToAll(const Launch &launch, const PlacesPtr &places, Member &member,
+                  const CollectiveCall &call) {
+  const heddle_rt_all_to_all_shape &s = call.shape;
+  const int64_t n = launch.comm->size, inner = s.inner * launch.size;
+  // Both orders have one side that is cut outside and one that is inside.
+  const int64_t outside = (s.split_first ? s.split : s.concat) * s.middle *
+                          (s.split_first ? s.concat : s.split) * inner;
+  const int64_t inside = (s.split_first ? s.concat : s.split) * inner;
+  const int64_t rows =
+      s.outer * s.middle * (s.split_first ? s.split : s.concat);
+  const Packing whole{s.outer, outside, n * outside, outside};
+  const Packing parts{rows, inside, n * inside, inside};
+  packInput(launch, places, member, s.split_first ? whole : parts);
+  unpackOutput(launch, places, member, s.split_first ? parts : whole);
+  member.run = [=, bytes = whole.peerBytes()] {
+    return exchange(launch, *places, bytes);
+  };
+}
+
+heddle_rt_status sendTo(const Launch &launch, const Places &places,
+                        const CollectiveCall &call, int peer) {
+  return launch.nccl(ncclSend(places.input, size_t(call.elements),
+                              typeOf(call.dtype), peer, launch.comm->nccl,
+                              launch.stream->native),
+                     "ncclSend");
+}
+heddle_rt_status receiveFrom(const Launch &launch, const Places &places,
+                             const CollectiveCall &call, int peer) {
+  return launch.nccl(ncclRecv(places.output, size_t(call.elements),
+                              typeOf(call.dtype), peer, launch.comm->nccl,
+                              launch.stream->native),
+                     "ncclRecv");
+}
+
+void makePermute(const Launch &launch, const PlacesPtr &places, Member &member,
+                 const CollectiveCall &call) {
+  member.run = [=]() -> heddle_rt_status {
+    for (int place = 0; place < launch.comm->size; ++place)
+      if (call.from[size_t(place)] == launch.comm->rank)
+        HEDDLE_RT_TRY(sendTo(launch, *places, call, place));
+    const int32_t own = call.from[size_t(launch.comm->rank)];
+    return own < 0 ? HEDDLE_RT_OK : receiveFrom(launch, *places, call, own);
+  };
+}
+
+/// The steps of a call.
+Member makeMember(const Launch &launch, const CollectiveCall &call) {
+  Member member{launch.comm, launch.name, {}, {}, {}};
+  const auto places = std::make_shared<Places>(
+      Places{call.input.data, const_cast<void *>(call.output.data)});
+  switch (call.what) {
+  case Operation::AllReduce:
+    makeAllReduce(launch, places, member, call);
+    break;
+  case Operation::ReduceScatter:
+    makeReduceScatter(launch, places, member, call);
+    break;
+  case Operation::AllGather:
+    makeAllGather(launch, places, member, call);
+    break;
+  case Operation::AllToAll:
+    makeAllToAll(launch, places, member, call);
+    break;
+  case Operation::Permute:
+    makePermute(launch, places, member, call);
+    break;
+  case Operation::Send:
+    member.run = [=] { return sendTo(launch, *places, call, call.peer); };
+    break;
+  case Operation::Receive:
+    member.run = [=] { return receiveFrom(launch, *places, call, call.peer); };
+    break;
+  }
+  return member;
+}
+
+} // namespace
+
+/// Checks order and ranges, then queues the launch or adds it to the group.
+heddle_rt_status heddle::ranks::queueCall(heddle_rt_comm *comm,
+                                          heddle_rt_stream *stream,
+                                          const CollectiveCall &call) {
+  heddle_rt_context *context = comm->context;
+  const char *name =
+      context->intern(fmt::format("{}({})", call.operation, comm->axis));
+  heddle::cuda::OpenGroup *group = context->group.get();
+  if (group && group->stream && group->stream != stream)
+    return invalid("{} on stream {} in a group on stream {}", name,
+                   stream->name, group->stream->name);
+  const auto accesses = call.accesses();
+  HEDDLE_RT_TRY(
+      context->watch(stream->number, name, accesses.data(), accesses.size()));
+  HEDDLE_RT_TRY(context->die(
+      checked(cudaSetDevice(context->device), "{}: its GPU", name)));
+  heddle::ranks::count(call, *comm, context->flight);
+  if (group)
+    group->stream = stream;
+  if (context->staged) {
+    heddle::cuda::StagedCall staged{comm, name, call};
+    if (!group)
+      return context->die(heddle::cuda::runStaged(stream, {staged}));
+    group->staged.push_back(std::move(staged));
+    return HEDDLE_RT_OK;
+  }
+  Member member = makeMember({comm, stream, name, bytesOf(call.dtype)}, call);
+  if (!group)
+    return context->die(
+        heddle::cuda::launchMembers(stream, {std::move(member)}));
+  group->members.push_back(std::move(member));
+  return HEDDLE_RT_OK;
 }
 
 heddle_rt_status heddle_rt_group_begin(heddle_rt_context *context) {
@@ -498,6 +450,9 @@ heddle_rt_status heddle_rt_group_end(heddle_rt_context *context) {
   if (!context->group)
     return invalid("heddle_rt_group_end without a group_begin");
   const auto group = std::move(context->group);
+  if (!group->staged.empty())
+    return context->die(
+        heddle::cuda::runStaged(group->stream, std::move(group->staged)));
   if (group->members.empty())
     return HEDDLE_RT_OK;
   return context->die(

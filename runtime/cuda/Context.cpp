@@ -78,11 +78,25 @@ heddle_rt_status localRank(const heddle_rt_context &context,
   return HEDDLE_RT_OK;
 }
 
+/// HEDDLE_COMM: how collectives are made.
+heddle_rt_status chooseComm(heddle_rt_context &context) {
+  const char *text = std::getenv("HEDDLE_COMM");
+  const std::string name = text && *text ? text : "nccl";
+  if (name != "nccl" && name != "staged")
+    return invalid("environment variable HEDDLE_COMM={}: expected nccl or "
+                   "staged (through host memory, for tests)",
+                   name);
+  context.staged = name == "staged";
+  return HEDDLE_RT_OK;
+}
+
 heddle_rt_status takeDevice(heddle_rt_context &context,
                             const heddle_rt_options &options) {
   int local = 0, count = 0;
   HEDDLE_RT_TRY(localRank(context, options, local));
   HEDDLE_RT_TRY(checked(cudaGetDeviceCount(&count), "cannot see any GPU"));
+  if (context.staged && count > 0)
+    local %= count; // ranks share GPUs
   if (local >= count)
     return invalid("rank {} is number {} of its machine, which has {} GPUs; "
                    "start one rank per GPU (LOCAL_RANK says which)",
@@ -109,6 +123,7 @@ heddle_rt_status closeInPeace(heddle_rt_context *context) {
     return invalid("heddle_rt_finalize between group_begin and group_end");
   for (heddle_rt_stream &stream : context->streams)
     HEDDLE_RT_TRY(heddle::cuda::await(context, stream.native));
+  HEDDLE_RT_TRY(context->awaitSent());
   if (context->checking)
     for (heddle_rt_comm &comm : context->comms)
       HEDDLE_RT_TRY(context->compareCalls(comm));
@@ -131,10 +146,11 @@ heddle_rt_status start(heddle_rt_context &context,
     return invalid("mode record is the host backend's; there are no calls to "
                    "record without running them here");
   HEDDLE_RT_TRY(context.configure(options));
+  HEDDLE_RT_TRY(chooseComm(context));
   HEDDLE_RT_TRY(context.join(options, false));
   HEDDLE_RT_TRY(takeDevice(context, options));
   context.products = std::make_unique<heddle::cuda::Products>(context.blas);
-  return heddle::cuda::joinWorld(&context);
+  return context.staged ? HEDDLE_RT_OK : heddle::cuda::joinWorld(&context);
 }
 
 } // namespace
@@ -205,6 +221,7 @@ heddle_rt_status heddle_rt_finalize(heddle_rt_context *context) {
     heddle::cuda::abortComms(context);
     context->transport->abort(context->exitCode, sentence);
   }
+  context->sent.clear();
   for (heddle_rt_comm &comm : context->comms)
     comm.seat.reset();
   context->transport->leave();
@@ -234,8 +251,9 @@ heddle_rt_status heddle_rt_comm_split(heddle_rt_context *context, int32_t color,
   heddle::ranks::CommSeat seat;
   HEDDLE_RT_TRY(context->takeSeat(color, rank, size, name, seat));
   ncclComm_t nccl = nullptr;
-  HEDDLE_RT_TRY(context->die(
-      heddle::cuda::splitWorld(context, color, rank, &nccl, name)));
+  if (!context->staged)
+    HEDDLE_RT_TRY(context->die(
+        heddle::cuda::splitWorld(context, color, rank, &nccl, name)));
   if (color < 0)
     return HEDDLE_RT_OK;
   heddle_rt_comm &made = context->comms.emplace_back();

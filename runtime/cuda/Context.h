@@ -53,10 +53,18 @@ struct Member {
   std::vector<Step> after;
 };
 
+/// A call that goes through host memory.
+struct StagedCall {
+  heddle_rt_comm *comm;
+  const char *name;
+  ranks::CollectiveCall call;
+};
+
 /// Between group_begin and group_end.
 struct OpenGroup {
   heddle_rt_stream *stream = nullptr;
   std::vector<Member> members;
+  std::vector<StagedCall> staged; ///< instead, where the context stages
 };
 
 /// A launch that the device may not have finished.
@@ -83,6 +91,8 @@ struct Block {
 
 struct heddle_rt_context : heddle::ranks::RankContext {
   int device = 0;
+  /// No NCCL: collectives go through host memory, and ranks may share a GPU.
+  bool staged = false;
   ncclComm_t world = nullptr;
   cublasLtHandle_t blas = nullptr;
   cudaStream_t setup = nullptr; ///< for fills and copies outside of programs
@@ -132,6 +142,12 @@ void abortComms(heddle_rt_context *context);
 /// Registers memory for collectives with a communicator, where all its ranks
 /// have as much. Collective over `comm`.
 heddle_rt_status registerWindow(heddle_rt_comm *comm, uintptr_t begin);
+
+/// Waits for the stream, copies to host memory, exchanges there as the host
+/// backend does, in its order of sums, and copies back: when it returns, all is
+/// done (but for messages that nobody has taken yet). For tests.
+heddle_rt_status runStaged(heddle_rt_stream *stream,
+                           std::vector<StagedCall> calls);
 
 /// Queues what was collected in a group, or one member.
 heddle_rt_status launchMembers(heddle_rt_stream *stream,

@@ -23,6 +23,12 @@ size_t rawBytes(int64_t bytes) {
   return size_t((bytes + kPage - 1) / kPage * kPage + 2 * kPage);
 }
 
+/// Who has the memory of a class: without NCCL, comm's is like compute's.
+heddle_rt_memory_class homeOf(const heddle_rt_context *context,
+                              heddle_rt_memory_class kind) {
+  return kind == HEDDLE_RT_COMM && context->staged ? HEDDLE_RT_COMPUTE : kind;
+}
+
 cudaError_t freeRaw(const Block &block) {
   switch (block.kind) {
   case HEDDLE_RT_HOST:
@@ -180,15 +186,15 @@ heddle_rt_status heddle_rt_alloc(heddle_rt_context *context,
                    int(kind));
   HEDDLE_RT_TRY(
       checked(cudaSetDevice(context->device), "allocation {}", given));
-  Block block{nullptr, kind, {}};
-  HEDDLE_RT_TRY(allocateRaw(given, kind, bytes, &block.raw));
+  Block block{nullptr, homeOf(context, kind), {}};
+  HEDDLE_RT_TRY(allocateRaw(given, block.kind, bytes, &block.raw));
   std::byte *start = aligned(block.raw);
   const auto begin = reinterpret_cast<uintptr_t>(start);
   context->blocks[begin] = block;
   context->allocated(start, given, kind, bytes);
   if (context->checking)
     HEDDLE_RT_TRY(context->die(fill(context, start, bytes)));
-  if (kind == HEDDLE_RT_COMM) {
+  if (block.kind == HEDDLE_RT_COMM) {
     context->commBlocks.push_back(begin);
     for (heddle_rt_comm &comm : context->comms)
       HEDDLE_RT_TRY(context->die(registerWindow(&comm, begin)));

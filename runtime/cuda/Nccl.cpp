@@ -9,6 +9,22 @@
 #include <thread>
 #include <utility>
 
+const heddle::ranks::CommSeat &
+heddle::ranks::seatOf(const heddle_rt_comm *comm) {
+  return *comm;
+}
+heddle::ranks::RankContext &
+heddle::ranks::contextOf(const heddle_rt_comm *comm) {
+  return *comm->context;
+}
+heddle::ranks::RankContext &
+heddle::ranks::contextOf(const heddle_rt_stream *stream) {
+  return *stream->context;
+}
+const std::string &heddle::ranks::nameOf(const heddle_rt_stream *stream) {
+  return stream->name;
+}
+
 namespace heddle::cuda {
 
 using runtime::fail;
@@ -170,15 +186,13 @@ heddle_rt_status joinWorld(heddle_rt_context *context) {
   ranks::CommSeat all;
   HEDDLE_RT_TRY(context->takeSeat(0, context->rank, context->size,
                                   "all ranks, to start", all));
-  ncclUniqueId own = {};
+  ncclUniqueId id = {};
   if (context->rank == 0)
-    HEDDLE_RT_TRY(checked(ncclGetUniqueId(&own), "ncclGetUniqueId"));
-  std::vector<ncclUniqueId> ids(static_cast<size_t>(context->size));
-  HEDDLE_RT_TRY(
-      context->gather(all, &own, ids.data(), sizeof own, "NCCL's first id"));
+    HEDDLE_RT_TRY(checked(ncclGetUniqueId(&id), "ncclGetUniqueId"));
+  HEDDLE_RT_TRY(context->broadcast(all, &id, sizeof id, "NCCL's first id"));
   ncclConfig_t config = configOf("world");
   const ncclResult_t result = ncclCommInitRankConfig(
-      &context->world, context->size, ids[0], context->rank, &config);
+      &context->world, context->size, id, context->rank, &config);
   return settle(context, context->world, result, "ncclCommInitRankConfig");
 }
 
@@ -199,6 +213,8 @@ heddle_rt_status splitWorld(heddle_rt_context *context, int32_t color,
 }
 
 heddle_rt_status closeComms(heddle_rt_context *context) {
+  if (context->staged)
+    return HEDDLE_RT_OK;
   const auto close = [&](ncclComm_t &comm, const std::string &axis) {
     const std::string what = "ncclCommFinalize of " + axis;
     HEDDLE_RT_TRY(settle(context, comm, ncclCommFinalize(comm), what.c_str()));

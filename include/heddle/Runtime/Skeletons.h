@@ -3,7 +3,8 @@
 #ifndef HEDDLE_RUNTIME_SKELETONS_H
 #define HEDDLE_RUNTIME_SKELETONS_H
 
-#ifdef __CUDACC__
+// A host compiler takes CUDA's too, against a double of the CUDA runtime.
+#if defined(__CUDACC__) || defined(HEDDLE_CUDA_SKELETONS)
 #include "heddle/Runtime/SegmentsCuda.h"
 #include "heddle/Runtime/SkeletonsCuda.h"
 #else

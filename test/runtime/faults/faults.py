@@ -1,0 +1,198 @@
+"""The faults of planted.py: where, what, and which test is to catch each."""
+from dataclasses import dataclass
+
+
+@dataclass
+class Fault:
+    what: str  # the fault as a sentence
+    file: str
+    old: str
+    new: str
+    test: str
+    only: str = "*"  # GoogleTest's filter
+    user: str = ""   # of a header: the source that is compiled with it
+    flags: tuple = ()
+
+
+def of(file, test, *faults, only="*", user="", flags=()):
+    return [Fault(what, file, old, new, test, only, user, flags) for what, old, new in faults]
+
+
+CUDA = "runtime/cuda/"
+SKELETONS = dict(user="test/runtime/SkeletonsOnDouble.cpp", flags=("-O2", "-DHEDDLE_CUDA_SKELETONS"))
+
+FAULTS = [
+    # Statuses that nobody looks at: a planned failure of that call then goes unseen.
+    *of(CUDA + "Communication.cpp", "CudaFaultsTest",
+        ("the status of ncclGroupStart is not looked at", 'HEDDLE_RT_TRY(checked(ncclGroupStart(), "ncclGroupStart"));',
+         "ncclGroupStart();"),
+        ("the status of ncclGroupEnd is not looked at", "if (end != ncclSuccess && end != ncclInProgress)", "if (false)"),
+        ("the statuses of NCCL's collectives are not looked at",
+         "return result == ncclInProgress ? HEDDLE_RT_OK", "return true ? HEDDLE_RT_OK"),
+        ("the status of packing is not looked at", 'return checked(error, "{}: {}", name, call);', "return HEDDLE_RT_OK;"),
+        ("no event marks the end of a launch, so that nobody knows what is waited for",
+         "HEDDLE_RT_TRY(mark(stream, member));", ""),
+        only="Statuses*:Waiting*"),
+    *of(CUDA + "Products.cpp", "CudaFaultsTest",
+        ("the status of the heuristic is not looked at", "status == CUBLAS_STATUS_SUCCESS && found == 0",
+         "(found = 1, product.choice.state = CUBLAS_STATUS_SUCCESS, true) && false"),
+        only="Statuses*"),
+    *of(CUDA + "Memory.cpp", "CudaFaultsTest",
+        ("the status of a copy is not looked at",
+         'checked(cudaMemcpyAsync(to, from, size_t(bytes), cudaMemcpyDefault,\n                              stream->native),',
+         'checked((cudaMemcpyAsync(to, from, size_t(bytes), cudaMemcpyDefault,\n                              stream->native), '
+         'cudaSuccess),'),
+        ("the status of memory on a stream is not looked at",
+         "checked(cudaMallocAsync(memory, size_t(bytes), stream->native),",
+         "checked((cudaMallocAsync(memory, size_t(bytes), stream->native), cudaSuccess),"),
+        only="Statuses*"),
+    *of(CUDA + "Context.cpp", "CudaFaultsTest",
+        ("the status of a wait is not looked at",
+         "checked(cudaStreamWaitEvent(stream->native, event->native, 0),",
+         "checked((cudaStreamWaitEvent(stream->native, event->native, 0), cudaSuccess),"),
+        ("the status of cuBLASLt's start is not looked at", 'checked(cublasLtCreate(&context.blas), "cannot start cuBLASLt")',
+         'checked((cublasLtCreate(&context.blas), CUBLAS_STATUS_SUCCESS), "cannot start cuBLASLt")'),
+        only="Statuses*"),
+    *of(CUDA + "Nccl.cpp", "CudaFaultsTest",
+        ("NCCL's asynchronous errors are not asked for", "HEDDLE_RT_TRY(checkComms(context));", ""),
+        ("ranks that have begun a launch are called missing", "begun[size_t(place)] < launch.number)",
+         "begun[size_t(place)] <= launch.number + 1)"),
+        ("a launch that hangs is waited for without end", "if (waited > context->timeoutSeconds)", "if (false)"),
+        ("a failed rank keeps its communicators", "ncclCommAbort(std::exchange(comm.nccl, nullptr));", ";"),
+        ("the identifier is each rank's own", "if (context->rank == 0)\n    HEDDLE_RT_TRY(checked(ncclGetUniqueId",
+         "if (true)\n    HEDDLE_RT_TRY(checked(ncclGetUniqueId"),
+        only="Statuses*:Waiting*:Program*"),
+    # NCCL's rules.
+    *of(CUDA + "Nccl.cpp", "CollectivesOnDouble",
+        ("communicators block", "config.blocking = 0;", "config.blocking = 1;"),
+        ("the parent is not waited for after a split",
+         "HEDDLE_RT_TRY(settle(context, context->world, result, what.c_str()));", ""),
+        ("a communicator is destroyed before it is finalized",
+         "HEDDLE_RT_TRY(settle(context, comm, ncclCommFinalize(comm), what.c_str()));", ""),
+        ("a communicator's places are those of all ranks", "rank, comm, &config);", "-rank, comm, &config);"),
+        ("a rank without a seat takes part in color 0", "color < 0 ? NCCL_SPLIT_NOCOLOR : color", "color < 0 ? 0 : color"),
+        ("a stream counts as done when it is not", "if (state == cudaSuccess) {",
+         "if (state == cudaSuccess || state == cudaErrorNotReady) {")),
+    # Collectives that move the wrong bytes.
+    *of(CUDA + "Communication.cpp", "CollectivesOnDouble",
+        ("the next call comes while the last is in progress",
+         "HEDDLE_RT_TRY(\n        settle(member.comm->context, member.comm->nccl, state, member.name));", ""),
+        ("the wrong communicator: all ranks' for an all-gather",
+         "ncclAllGather(places->input, places->output, count, type,\n                                     launch.comm->nccl",
+         "ncclAllGather(places->input, places->output, count, type,\n                                     "
+         "launch.comm->context->world"),
+        ("the wrong communicator: all ranks' for an all-reduce", "as.type, as.operation, launch.comm->nccl",
+         "as.type, as.operation, launch.comm->context->world"),
+        ("the wrong communicator: all ranks' for a message",
+         "typeOf(call.dtype), peer, launch.comm->nccl,\n                              launch.stream->native),\n"
+         "                     \"ncclSend\"",
+         "typeOf(call.dtype), peer, launch.comm->context->world,\n                              launch.stream->native),\n"
+         "                     \"ncclSend\""),
+        ("bf16 moves as f16", "return ncclBfloat16;", "return ncclFloat16;"),
+        ("i64 is summed as i32", "return ncclInt64;\n  case HEDDLE_RT_F64", "return ncclInt32;\n  case HEDDLE_RT_F64"),
+        ("a maximum compares floats, so that NaN loses", "return {ncclInt32, ncclMax, true};",
+         "return {typeOf(dtype), ncclMax, false};"),
+        ("parts of all peers are packed from the first one's place", "at(from, peer * p.shift)", "at(from, 0)"),
+        ("parts are unpacked over each other", "launch.copy(at(to, peer * p.shift)", "launch.copy(at(to, 0)"),
+        ("runs are packed without their pitch", "at(from, peer * p.shift), p.pitch, p.bytes", "at(from, peer * p.shift), p.bytes, p.bytes"),
+        ("unpacking is forgotten", "unpackOutput(launch, places, member, slicesOf(launch, call));", ""),
+        ("packing is forgotten", "packInput(launch, places, member, slicesOf(launch, call));", ""),
+        ("packed memory is given back before the launch",
+         "member.after.push_back([=] { return freeOn(launch.stream, *memory); });",
+         "member.before.push_back([=] { return freeOn(launch.stream, *memory); });"),
+        ("keys of a reduce-scatter's maximum go to the first rank's place", "reduceKeys(launch, places, member, call, launch.comm->rank * part);",
+         "reduceKeys(launch, places, member, call, 0);"),
+        ("an exchange writes all parts to the first one's place", "void *to = at(places.output, peer * bytes);",
+         "void *to = at(places.output, 0);"),
+        ("an exchange sends every peer the first part", "const void *from = at(places.input, peer * bytes);",
+         "const void *from = at(places.input, 0);"),
+        ("both orders of an all-to-all are packed alike", "packInput(launch, places, member, s.split_first ? whole : parts);",
+         "packInput(launch, places, member, whole);"),
+        ("a permutation sends to itself", "HEDDLE_RT_TRY(sendTo(launch, *places, call, place));",
+         "HEDDLE_RT_TRY(sendTo(launch, *places, call, launch.comm->rank));"),
+        ("a permutation receives from its neighbour", "receiveFrom(launch, *places, call, own);",
+         "receiveFrom(launch, *places, call, (own + 1) % launch.comm->size);"),
+        ("a group takes calls of two streams", "if (group && group->stream && group->stream != stream)", "if (false)"),
+        ("members of a group are not begun together: ncclGroupEnd comes first",
+         "  for (Member &member : members)\n    if (status == HEDDLE_RT_OK)\n      status = member.run();\n"
+         "  const std::string sentence = runtime::lastError();\n  const ncclResult_t end = ncclGroupEnd();",
+         "  const ncclResult_t end = ncclGroupEnd();\n  for (Member &member : members)\n    if (status == HEDDLE_RT_OK)\n"
+         "      status = member.run();\n  const std::string sentence = runtime::lastError();"),
+        ("calls are not counted, so that ranks may differ", "heddle::ranks::count(call, *comm, context->flight);", "")),
+    # Order and memory.
+    *of(CUDA + "Context.cpp", "StreamsOnDouble",
+        ("an event is recorded on another stream", "checked(cudaEventRecord(event->native, stream->native),",
+         "checked(cudaEventRecord(event->native, context->setup),"),
+        ("a wait is forgotten", "checked(cudaStreamWaitEvent(stream->native, event->native, 0),", "checked(cudaSuccess,"),
+        ("the check does not hear of a wait",
+         "context->races.wait(heddle::ranks::raceOf(stream->number), event->clock);", ""),
+        ("the check takes every record for the first", "event->clock = context->races.record(",
+         "if (!event->recorded) event->clock = context->races.record("),
+        ("an event never recorded may be waited for", "if (!event->recorded)", "if (false)"),
+        ("synchronizing waits for nothing", "return stream->context->die(\n      heddle::cuda::await(stream->context, stream->native));",
+         "return HEDDLE_RT_OK;")),
+    *of(CUDA + "Communication.cpp", "StreamsOnDouble",
+        ("collectives declare nothing", "context->watch(stream->number, name, accesses.data(), accesses.size())",
+         "context->watch(stream->number, name, accesses.data(), 0)")),
+    *of(CUDA + "Memory.cpp", "StreamsOnDouble",
+        ("canaries behind memory are looked for too far", "untouched(context, memory + allocation.bytes, after)",
+         "untouched(context, memory - kCanary, after)"),
+        ("canaries before memory are not looked at", "status = untouched(context, memory - kCanary, before);",
+         "status = HEDDLE_RT_OK;"),
+        ("fresh memory is not poisoned", "cudaMemsetAsync(start, kPoisonByte, size_t(bytes), context->setup)",
+         "cudaMemsetAsync(start, 0, size_t(bytes), context->setup)"),
+        ("memory begins where it was allocated", "up == at ? at + kPage : up", "at + 512"),
+        ("a window is longer than its memory", "rawBytes(allocation.bytes) - 2 * size_t(kPage)",
+         "rawBytes(allocation.bytes) + 2 * size_t(kPage)"),
+        ("memory is freed under its window", "if (window.comm->nccl && window.native && status == HEDDLE_RT_OK)", "if (false)"),
+        ("a copy is a few bytes short", "cudaMemcpyAsync(to, from, size_t(bytes), cudaMemcpyDefault",
+         "cudaMemcpyAsync(to, from, size_t(bytes - 4), cudaMemcpyDefault")),
+    # Products.
+    *of(CUDA + "Products.cpp", "GemmOnDouble",
+        ("rows and columns of a layout change places", "uint64_t(matrix.columns),\n                                         uint64_t(matrix.rows)",
+         "uint64_t(matrix.rows),\n                                         uint64_t(matrix.columns)"),
+        ("a's transpose is b's", "gemm.args.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N;",
+         "gemm.args.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N;"),
+        ("operands do not change places", "&gemm.args.alpha, b,\n                                product.b, a, product.a",
+         "&gemm.args.alpha, a,\n                                product.a, b, product.b"),
+        ("beta is alpha", "&gemm.args.beta, c,", "&gemm.args.alpha, c,"),
+        ("products that differ in a leading dimension share descriptors", "          x.lda,\n", "          0,\n"),
+        ("products that differ in a transpose share descriptors", "x.transpose_a != 0,", "0,"),
+        ("all products of a batch read the first one's operands", "&matrix.stride, sizeof matrix.stride", "&std::array<int64_t, 1>{}[0], sizeof matrix.stride")),
+    *of(CUDA + "Operations.cpp", "GemmOnDouble",
+        ("a product without a sum leaves C as it is", "args->k == 0 ? scaleOnly(stream, gemm, c)", "args->k == 0 ? HEDDLE_RT_OK")),
+    *of(CUDA + "Elements.cu", "CollectivesOnDouble",
+        ("an unchecked tail: keys of one element too many", "threadIdx.x; i < n;\n       i += stride)\n    keys[i]",
+         "threadIdx.x; i <= n;\n       i += stride)\n    keys[i]"),
+        ("keys of negative numbers are in the other order", "bits >= 0 ? bits : bits ^ INT32_MAX;\n}\nHEDDLE_FN float",
+         "bits;\n}\nHEDDLE_FN float"), flags=("-O2",)),
+    *of(CUDA + "Elements.cu", "RopeOnDouble",
+        ("a rotation turns back the wrong way", "rope.inverse ? -turn : turn", "turn"), flags=("-O2",)),
+    # Kernels.
+    *of("include/heddle/Runtime/SkeletonsCuda.h", "SkeletonsOnDouble",
+        ("an unchecked tail: the last element is forgotten", "i < n; i += stride)\n    Loops<F, O...>::element",
+         "i + 1 < n; i += stride)\n    Loops<F, O...>::element"),
+        ("an unchecked tail: one element behind the end", "i < n; i += stride)\n    Loops<F, O...>::element",
+         "i <= n; i += stride)\n    Loops<F, O...>::element"),
+        ("packs of a whole grid apart are not taken", "p < whole; p += stride)", "p < whole; p += whole)"),
+        ("a missing barrier before warps are combined", "  __syncthreads();\n  for (int k = 0; k < kOwn; ++k)\n    s[kBefore + k] = shared[k * kWarps];",
+         "  for (int k = 0; k < kOwn; ++k)\n    s[kBefore + k] = shared[k * kWarps];"),
+        ("a missing barrier before shared memory is used again",
+         "    f.template combine<P>(s, t);\n  }\n  __syncthreads();\n}", "    f.template combine<P>(s, t);\n  }\n}"),
+        ("warps without a column take part", "w < warpsWithColumns(columns); ++w)", "w < kWarps; ++w)"),
+        ("a row's value is replaced while others still read the row",
+         "    // The elements that were read for it may be overwritten in place.\n"
+         "    if constexpr (((kWritesElements<O> && (O::mode & Read)) || ...))\n      __syncthreads();", ""),
+        ("an unchecked tail: a chunk of rows is taken whole", "top + kRowChunk < rows ? top + kRowChunk : rows", "top + kRowChunk"),
+        ("an unchecked tail: columns behind the last", "    if (c >= columns)\n      continue;\n", ""),
+        ("sums of chunks begin with the second", "for (int64_t chunk = 0; chunk < chunks; ++chunk) {",
+         "for (int64_t chunk = 1; chunk < chunks; ++chunk) {"),
+        ("an unchecked tail: a chunk of a sum is taken whole", "n - top < kReduceChunk ? n - top : kReduceChunk", "kReduceChunk"),
+        ("a missing barrier in a block's sum", "  __syncthreads();\n  sum = shared[0];", "  sum = shared[0];"),
+        ("unaligned operands are read sixteen bytes at a time", "(cuda::packs(o) && ...)", "true"),
+        **SKELETONS),
+    *of("include/heddle/Runtime/SegmentsCuda.h", "SkeletonsOnDouble",
+        ("a missing barrier between counting and summing", "      __syncthreads();\n      int32_t sum = 0;", "      int32_t sum = 0;"),
+        ("an unchecked tail: a segment goes on behind the last position", "j < n && rows[j] == row", "rows[j] == row"),
+        ("positions of other ranks are summed", "row >= count || ", ""), **SKELETONS),
+]
