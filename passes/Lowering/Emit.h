@@ -10,6 +10,7 @@
 
 #include "dialects/Rt/Rt.h"
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -57,18 +58,37 @@ mlir::FailureOr<StepText> emitStep(rt::ProgramOp program);
 /// added. A program without `tables` has an empty file.
 mlir::FailureOr<std::string> emitTables(rt::ProgramOp program);
 
+/// What a folder holds beside the texts, so that it builds without heddle.
+struct FolderOptions {
+  /// The root of heddle's sources, from which the runtime's go to
+  /// `folder`/runtime; "": none do, and the folder does not build alone.
+  std::string sourceRoot;
+  /// The backends whose sources are there and that CMakeLists.txt builds.
+  bool host = true, cuda = false;
+  /// Where fmt/format.h is, for a folder with `cuda`: it goes along, so that
+  /// the toolkit and a compiler are all that the folder needs.
+  std::string fmtInclude;
+};
+
 /// Writes step.cpp, kernels.h, kernels.cpp, tables.bin, numbers.bin and a
-/// CMakeLists.txt into `folder`, which is made. Where `sourceRoot`, the root of
-/// heddle's sources, is given, the runtime's sources go to `folder`/runtime, so
-/// that the folder builds without heddle. A failure is in `message`.
+/// CMakeLists.txt into `folder`, which is made. A failure is in `message`.
 mlir::LogicalResult writeProgram(const ProgramText &text,
                                  llvm::StringRef folder,
-                                 llvm::StringRef sourceRoot,
+                                 const FolderOptions &options,
                                  std::string &message);
+
+/// Compiles all kernels of a program as one file; the host's are compiled one
+/// by one, so that each is kept.
+struct KernelCompiler {
+  std::string compiler;
+  std::vector<std::string> flags; ///< all that it wants but -I, -c and -o
+};
 
 struct BuildOptions {
   /// The host compiler; "": `c++` of the search path.
   std::string compiler;
+  /// Of the kernels; nothing: the host compiler, for this machine.
+  std::optional<KernelCompiler> kernels;
   /// Folders that hold heddle/Runtime/*.h.
   std::vector<std::string> includes;
   /// Where objects are kept, by a hash of text, headers, flags and compiler;
@@ -80,11 +100,18 @@ struct BuildOptions {
   unsigned jobs = 0;
 };
 
+/// What the compiler of the kernels did.
+struct KernelReport {
+  std::string words;  ///< what it printed, also where the object was kept
+  double seconds = 0; ///< it took; of kept objects: 0
+};
+
 /// Compiles the texts and links them into `output`. A failure is in `message`,
-/// with the compiler's words.
+/// with the compiler's words. \p report is filled where `options.kernels` is.
 mlir::LogicalResult buildProgram(const ProgramText &text,
                                  const BuildOptions &options,
-                                 llvm::StringRef output, std::string &message);
+                                 llvm::StringRef output, std::string &message,
+                                 KernelReport *report = nullptr);
 
 } // namespace heddle::lowering
 

@@ -14,6 +14,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <mutex>
 #include <thread>
@@ -36,10 +37,23 @@ constexpr const char *kKernelFlags[] = {"-O3",
 
 /// One file to compile.
 struct Unit {
-  std::string name, text;
+  std::string name, text, compiler;
   std::vector<std::string> flags;
   std::string object; ///< where the object is, or will be
+  bool keepsWords = false;
+
+  /// What the compiler said, beside the object.
+  std::string words() const { return object + ".txt"; }
 };
+
+/// Puts kernels.h, which exists as text only, in the place of its #include.
+std::string withHeader(std::string source, StringRef header) {
+  constexpr StringLiteral include = "#include \"kernels.h\"\n";
+  const size_t at = source.find(include.str());
+  return at == std::string::npos
+             ? source
+             : source.replace(at, include.size(), header.str());
+}
 
 std::string readFile(StringRef path) {
   auto buffer = llvm::MemoryBuffer::getFile(path);
@@ -75,13 +89,18 @@ public:
   Build(const BuildOptions &options, std::string &message)
       : options(options), message(message) {}
 
-  LogicalResult run(const ProgramText &text, StringRef output);
+  LogicalResult run(const ProgramText &text, StringRef output,
+                    KernelReport *report);
 
 private:
   LogicalResult prepare();
+  LogicalResult prepareKernels();
   std::string hashHeaders() const;
+  /// What the object depends on beside its text and flags is `depends`.
+  void place(Unit &unit, StringRef depends) const;
   Unit makeUnit(StringRef name, std::string text,
                 ArrayRef<const char *> flags) const;
+  Unit makeKernels(const ProgramText &text) const;
   LogicalResult compile(const Unit &unit);
   LogicalResult compileAll(ArrayRef<Unit> units);
   /// A path in the cache that no other process uses.
@@ -96,8 +115,10 @@ private:
   const BuildOptions &options;
   std::string &message;
   std::mutex mutex;
-  std::string compiler, cache,
+  std::string compiler, cache, headers,
       environment; ///< what objects depend on beside their text
+  std::string kernelCompiler, kernelEnvironment; ///< of options.kernels
+  std::atomic<double> kernelSeconds = 0;
   mutable std::atomic<unsigned> next = 0;
 };
 
@@ -162,41 +183,82 @@ LogicalResult Build::prepare() {
                 temporary(".txt"), words) != 0)
       return fail("the compiler " + compiler + " does not run:\n" + words);
   }
-  environment = words + hashHeaders();
+  headers = hashHeaders();
+  environment = words + headers;
+  return options.kernels ? prepareKernels() : success();
+}
+
+LogicalResult Build::prepareKernels() {
+  auto found = llvm::sys::findProgramByName(options.kernels->compiler);
+  if (!found)
+    return fail("no compiler of kernels: '" + options.kernels->compiler +
+                "' is not on the search path");
+  kernelCompiler = *found;
+  std::string words;
+  if (execute({kernelCompiler, "--version"}, temporary(".txt"), words) != 0)
+    return fail("the compiler " + kernelCompiler + " does not run:\n" + words);
+  kernelEnvironment = words + headers;
   return success();
+}
+
+void Build::place(Unit &unit, StringRef depends) const {
+  std::string key = unit.text + llvm::join(unit.flags, " ") + depends.str();
+  llvm::XXH128_hash_t hash =
+      llvm::xxh3_128bits(llvm::arrayRefFromStringRef(key));
+  SmallString<128> path(cache);
+  llvm::sys::path::append(
+      path, unit.name + "-" + llvm::utohexstr(hash.high64, true, 16) +
+                llvm::utohexstr(hash.low64, true, 16) + ".o");
+  unit.object = path.str().str();
 }
 
 Unit Build::makeUnit(StringRef name, std::string text,
                      ArrayRef<const char *> flags) const {
-  Unit unit{name.str(), std::move(text), {}, {}};
+  Unit unit{name.str(), std::move(text), compiler, {}, {}};
   unit.flags.assign(std::begin(kCommonFlags), std::end(kCommonFlags));
   unit.flags.insert(unit.flags.end(), flags.begin(), flags.end());
-  std::string key = unit.text + llvm::join(unit.flags, " ") + environment;
-  llvm::XXH128_hash_t hash =
-      llvm::xxh3_128bits(llvm::arrayRefFromStringRef(key));
-  SmallString<128> path(cache);
-  llvm::sys::path::append(path,
-                          name + "-" + llvm::utohexstr(hash.high64, true, 16) +
-                              llvm::utohexstr(hash.low64, true, 16) + ".o");
-  unit.object = path.str().str();
+  place(unit, environment);
+  return unit;
+}
+
+Unit Build::makeKernels(const ProgramText &text) const {
+  Unit unit{"kernels",
+            withHeader(text.kernelsSource, text.kernels),
+            kernelCompiler,
+            options.kernels->flags,
+            {},
+            true};
+  unit.flags.push_back("-c");
+  place(unit, kernelEnvironment);
   return unit;
 }
 
 LogicalResult Build::compile(const Unit &unit) {
-  if (llvm::sys::fs::exists(unit.object))
+  using Clock = std::chrono::steady_clock;
+  if (llvm::sys::fs::exists(unit.object) &&
+      (!unit.keepsWords || llvm::sys::fs::exists(unit.words())))
     return success();
   std::string source = temporary(".cpp"), object = temporary(".o"), words;
   if (failed(writeText(source, unit.text, words)))
     return fail(words);
-  std::vector<std::string> command = {compiler};
+  std::vector<std::string> command = {unit.compiler};
   command.insert(command.end(), unit.flags.begin(), unit.flags.end());
   for (const std::string &include : options.includes)
     command.push_back("-I" + include);
   command.insert(command.end(), {source, "-o", object});
+  const Clock::time_point start = Clock::now();
   if (execute(command, temporary(".txt"), words) != 0)
     return fail("cannot compile " + unit.name + " (" + source + " is kept):\n" +
                 llvm::join(command, " ") + "\n" + words);
   llvm::sys::fs::remove(source);
+  if (unit.keepsWords) {
+    kernelSeconds = std::chrono::duration<double>(Clock::now() - start).count();
+    std::string file = temporary(".txt"), why;
+    if (failed(writeText(file, words, why)))
+      return fail(why);
+    if (std::error_code error = llvm::sys::fs::rename(file, unit.words()))
+      return fail("cannot write " + unit.words() + ": " + error.message());
+  }
   // Whoever is first wins; the objects are equal.
   if (std::error_code error = llvm::sys::fs::rename(object, unit.object))
     return fail("cannot write " + unit.object + ": " + error.message());
@@ -223,22 +285,24 @@ LogicalResult Build::compileAll(ArrayRef<Unit> units) {
   return success(ok);
 }
 
-LogicalResult Build::run(const ProgramText &text, StringRef output) {
+LogicalResult Build::run(const ProgramText &text, StringRef output,
+                         KernelReport *report) {
   if (failed(prepare()))
     return failure();
   std::vector<Unit> units;
-  // step.cpp includes kernels.h, which exists as text only: put it in its
-  // place.
-  std::string step = text.step;
-  constexpr StringLiteral include = "#include \"kernels.h\"\n";
-  step.replace(step.find(include.str()), include.size(), text.kernels);
-  units.push_back(makeUnit("step", step, kStepFlags));
+  if (options.kernels)
+    units.push_back(makeKernels(text)); // first: it takes longest
+  units.push_back(
+      makeUnit("step", withHeader(text.step, text.kernels), kStepFlags));
   if (!text.main.empty())
     units.push_back(makeUnit("main", text.main, kStepFlags));
-  for (const KernelUnit &kernel : text.units)
-    units.push_back(makeUnit(kernel.name, kernel.text, kKernelFlags));
+  if (!options.kernels)
+    for (const KernelUnit &kernel : text.units)
+      units.push_back(makeUnit(kernel.name, kernel.text, kKernelFlags));
   if (failed(compileAll(units)))
     return failure();
+  if (report && options.kernels)
+    *report = {readFile(units[0].words()), kernelSeconds};
   std::vector<std::string> command = {compiler, "-o", output.str()};
   for (const Unit &unit : units)
     command.push_back(unit.object);
@@ -253,9 +317,10 @@ LogicalResult Build::run(const ProgramText &text, StringRef output) {
 } // namespace
 
 LogicalResult buildProgram(const ProgramText &text, const BuildOptions &options,
-                           StringRef output, std::string &message) {
+                           StringRef output, std::string &message,
+                           KernelReport *report) {
   message.clear();
-  return Build(options, message).run(text, output);
+  return Build(options, message).run(text, output, report);
 }
 
 } // namespace heddle::lowering

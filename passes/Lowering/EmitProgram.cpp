@@ -5,14 +5,12 @@
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/SmallString.h"
 #include "llvm/Support/FileSystem.h"
-#include "llvm/Support/FormatVariadic.h"
 #include "llvm/Support/Path.h"
 #include "llvm/Support/raw_ostream.h"
 
 #include <nlohmann/json.hpp>
 
 using namespace mlir;
-using llvm::formatv;
 
 namespace heddle::lowering {
 
@@ -114,37 +112,81 @@ FailureOr<ProgramText> emitProgram(ModuleOp module) {
 // The folder
 //===----------------------------------------------------------------------===//
 
-static constexpr StringLiteral kBuild =
-    R"(# Builds {0}: train-host, which needs nothing of heddle's compiler.
+// What follows is pasted together by the backends that the folder has; none of
+// it is a format.
+static constexpr StringLiteral kBuildHead =
+    R"(# Builds this program; needs nothing of heddle's compiler.
 #
-#   cmake -B build && cmake --build build
-cmake_minimum_required(VERSION 3.25)
-project({0} LANGUAGES C CXX)
+#   cmake -B build && cmake --build build -j
+cmake_minimum_required(VERSION 3.20)
+project(program LANGUAGES C CXX)
 
 set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
-find_package(OpenMP REQUIRED)
-find_package(MPI REQUIRED COMPONENTS C)
-find_package(fmt REQUIRED)
-find_package(yaml-cpp REQUIRED)
-find_package(nlohmann_json REQUIRED)
-find_package(OpenSSL REQUIRED)
-find_library(DNNL_LIBRARY dnnl REQUIRED)
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release)
+endif()
+find_package(Threads REQUIRED)
 
 # The order of sums is fixed: no contraction, no fast-math.
 set(FLAGS -fno-math-errno -fno-trapping-math -ffp-contract=off)
-file(GLOB SUPPORT CONFIGURE_DEPENDS runtime/lib/Support/*.cpp)
+set(support runtime/lib/Support)
+set(SUPPORT ${support}/Files.cpp ${support}/Json.cpp ${support}/Safetensors.cpp ${support}/Scalars.cpp)
 file(GLOB RUNTIME CONFIGURE_DEPENDS runtime/runtime/common/*.cpp runtime/runtime/ranks/*.cpp
-  runtime/runtime/host/*.cpp runtime/runtime/checkpoint/*.cpp runtime/runtime/train/*.cpp)
-add_executable(train-host main.cpp step.cpp kernels.cpp ${{SUPPORT} ${{RUNTIME})
-target_include_directories(train-host PRIVATE ${{CMAKE_CURRENT_SOURCE_DIR} runtime runtime/include)
-target_compile_definitions(train-host PRIVATE OMPI_SKIP_MPICXX HEDDLE_WITH_MPI=1)
-target_compile_options(train-host PRIVATE ${{FLAGS})
+  runtime/runtime/checkpoint/*.cpp runtime/runtime/train/*.cpp)
 set_source_files_properties(step.cpp PROPERTIES COMPILE_OPTIONS -O1)
-set_source_files_properties(kernels.cpp ${{RUNTIME} PROPERTIES
+)";
+
+static constexpr StringLiteral kBuildHost = R"(
+# train-host: ranks are threads or MPI processes, on CPUs.
+find_package(OpenMP REQUIRED)
+find_package(MPI REQUIRED COMPONENTS C)
+find_package(fmt REQUIRED)
+find_library(DNNL_LIBRARY dnnl REQUIRED)
+file(GLOB HOST CONFIGURE_DEPENDS runtime/runtime/host/*.cpp)
+add_executable(train-host main.cpp step.cpp kernels.cpp ${SUPPORT} ${RUNTIME} ${HOST})
+target_include_directories(train-host PRIVATE ${CMAKE_CURRENT_SOURCE_DIR} runtime runtime/include)
+target_compile_definitions(train-host PRIVATE OMPI_SKIP_MPICXX HEDDLE_WITH_MPI)
+target_compile_options(train-host PRIVATE ${FLAGS})
+set_source_files_properties(kernels.cpp ${HOST} ${RUNTIME} PROPERTIES
   COMPILE_OPTIONS "-O3;-march=native;-mprefer-vector-width=512")
-target_link_libraries(train-host PRIVATE OpenMP::OpenMP_CXX MPI::MPI_C fmt::fmt yaml-cpp nlohmann_json::nlohmann_json
-  OpenSSL::Crypto ${{DNNL_LIBRARY})
+target_link_libraries(train-host PRIVATE OpenMP::OpenMP_CXX MPI::MPI_C fmt::fmt ${DNNL_LIBRARY}
+  Threads::Threads)
+)";
+
+static constexpr StringLiteral kBuildCuda = R"(
+# train-cuda: the CUDA toolkit with NCCL is all it needs. Where MPI is, ranks may be mpirun's too.
+find_package(CUDAToolkit 12.8 REQUIRED)
+find_path(NCCL_INCLUDE nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS} REQUIRED)
+find_library(NCCL_LIBRARY NAMES nccl libnccl.so.2 HINTS ${CUDAToolkit_LIBRARY_DIR} ${CUDAToolkit_LIBRARY_ROOT}
+  PATH_SUFFIXES lib lib64 REQUIRED)
+find_package(MPI QUIET COMPONENTS C)
+file(GLOB CUDA CONFIGURE_DEPENDS runtime/runtime/cuda/*.cpp)
+file(GLOB KERNELS CONFIGURE_DEPENDS runtime/runtime/cuda/*.cu)
+set(root ${CMAKE_CURRENT_SOURCE_DIR})
+file(GLOB HEADERS CONFIGURE_DEPENDS kernels.h runtime/include/heddle/Runtime/*.h runtime/runtime/cuda/*.h)
+# By hand: one architecture, the flags that heddle uses, and what ptxas says of every kernel in a file beside it.
+set(OBJECTS)
+foreach(source kernels.cpp ${KERNELS})
+  get_filename_component(name ${source} NAME_WE)
+  set(object ${CMAKE_CURRENT_BINARY_DIR}/${name}.o)
+  add_custom_command(OUTPUT ${object}
+    COMMAND sh -c "\"$0\" \"$@\" > ${object}.txt 2>&1 || { cat ${object}.txt; exit 1; }"
+      ${CUDAToolkit_NVCC_EXECUTABLE} -x cu -std=c++20 -gencode arch=compute_90a,code=sm_90a -fmad=false -O3 -Xptxas -v
+      -I${root} -I${root}/runtime -I${root}/runtime/include -c ${source} -o ${object}
+    WORKING_DIRECTORY ${root} DEPENDS ${source} ${HEADERS} VERBATIM)
+  list(APPEND OBJECTS ${object})
+endforeach()
+add_executable(train-cuda main.cpp step.cpp ${SUPPORT} ${RUNTIME} ${CUDA} ${OBJECTS})
+target_include_directories(train-cuda PRIVATE ${root} runtime runtime/include)
+target_include_directories(train-cuda SYSTEM PRIVATE runtime/third_party ${CUDAToolkit_INCLUDE_DIRS} ${NCCL_INCLUDE})
+target_compile_definitions(train-cuda PRIVATE FMT_HEADER_ONLY)
+target_compile_options(train-cuda PRIVATE ${FLAGS})
+target_link_libraries(train-cuda PRIVATE CUDA::cudart CUDA::cublasLt ${NCCL_LIBRARY} Threads::Threads)
+if(MPI_C_FOUND)
+  target_compile_definitions(train-cuda PRIVATE OMPI_SKIP_MPICXX HEDDLE_WITH_MPI)
+  target_link_libraries(train-cuda PRIVATE MPI::MPI_C)
+endif()
 )";
 
 static LogicalResult fail(std::string &message, const Twine &what,
@@ -178,7 +220,8 @@ static LogicalResult copySources(StringRef from, StringRef to,
   for (llvm::sys::fs::recursive_directory_iterator it(from, error), end;
        it != end && !error; it.increment(error)) {
     StringRef extension = llvm::sys::path::extension(it->path());
-    if (extension != ".h" && extension != ".cpp" && extension != ".def")
+    if (extension != ".h" && extension != ".cpp" && extension != ".cu" &&
+        extension != ".def")
       continue;
     SmallString<128> target(to);
     llvm::sys::path::append(target,
@@ -195,32 +238,51 @@ static LogicalResult copySources(StringRef from, StringRef to,
   return success();
 }
 
+/// The runtime's sources, and fmt's headers where no package is asked for.
+static LogicalResult copyRuntime(StringRef folder, const FolderOptions &options,
+                                 std::string &message) {
+  SmallVector<StringRef> rooms = {
+      "include/heddle/Runtime", "include/heddle/Support", "lib/Support",
+      "runtime/common",         "runtime/ranks",          "runtime/checkpoint",
+      "runtime/train"};
+  if (options.host)
+    rooms.push_back("runtime/host");
+  if (options.cuda)
+    rooms.push_back("runtime/cuda");
+  for (StringRef room : rooms) {
+    SmallString<128> from(options.sourceRoot), to(folder);
+    llvm::sys::path::append(from, room);
+    llvm::sys::path::append(to, "runtime", room);
+    if (failed(copySources(from, to, message)))
+      return failure();
+  }
+  if (!options.cuda)
+    return success();
+  SmallString<128> from(options.fmtInclude), to(folder);
+  llvm::sys::path::append(from, "fmt");
+  llvm::sys::path::append(to, "runtime", "third_party", "fmt");
+  return copySources(from, to, message);
+}
+
 LogicalResult writeProgram(const ProgramText &text, StringRef folder,
-                           StringRef sourceRoot, std::string &message) {
+                           const FolderOptions &options, std::string &message) {
   if (std::error_code error = llvm::sys::fs::create_directories(folder))
     return fail(message, "cannot make", folder, error);
+  std::string build = kBuildHead.str();
+  if (options.host)
+    build += kBuildHost;
+  if (options.cuda)
+    build += kBuildCuda;
   if (failed(writeFile(folder, "step.cpp", text.step, message)) ||
       failed(writeFile(folder, "kernels.h", text.kernels, message)) ||
       failed(writeFile(folder, "kernels.cpp", text.kernelsSource, message)) ||
       failed(writeFile(folder, "main.cpp", text.main, message)) ||
       failed(writeFile(folder, "tables.bin", text.tables, message)) ||
       failed(writeFile(folder, "numbers.bin", text.numbers, message)) ||
-      failed(writeFile(folder, "CMakeLists.txt",
-                       formatv(kBuild.data(), "program").str(), message)))
+      failed(writeFile(folder, "CMakeLists.txt", build, message)))
     return failure();
-  if (sourceRoot.empty())
-    return success();
-  for (StringRef room :
-       {"include/heddle/Runtime", "include/heddle/Support", "lib/Support",
-        "runtime/common", "runtime/ranks", "runtime/host", "runtime/checkpoint",
-        "runtime/train"}) {
-    SmallString<128> from(sourceRoot), to(folder);
-    llvm::sys::path::append(from, room);
-    llvm::sys::path::append(to, "runtime", room);
-    if (failed(copySources(from, to, message)))
-      return failure();
-  }
-  return success();
+  return options.sourceRoot.empty() ? success()
+                                    : copyRuntime(folder, options, message);
 }
 
 } // namespace heddle::lowering

@@ -72,7 +72,9 @@ static LogicalResult emitText(Operation *op, llvm::raw_ostream &os) {
     return success();
   }
   std::string message;
-  if (failed(heddle::lowering::writeProgram(*text, programFolder, sourceRoot,
+  heddle::lowering::FolderOptions options;
+  options.sourceRoot = sourceRoot;
+  if (failed(heddle::lowering::writeProgram(*text, programFolder, options,
                                             message)))
     return op->emitError() << message;
   return success();

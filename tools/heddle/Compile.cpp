@@ -51,12 +51,13 @@ namespace {
 /// Tells on a terminal what takes time, and how long it took.
 class Clock {
 public:
-  void tell(const char *what) {
+  double tell(const char *what) {
     auto now = std::chrono::steady_clock::now();
+    const double seconds = std::chrono::duration<double>(now - last).count();
     if (isatty(STDERR_FILENO))
-      fmt::print(stderr, "{:28} {:6.2f} s\n", what,
-                 std::chrono::duration<double>(now - last).count());
+      fmt::print(stderr, "{:28} {:6.2f} s\n", what, seconds);
     last = now;
+    return seconds;
   }
 
 private:
@@ -79,8 +80,9 @@ static Result<Targets> readTargets() {
   }
   if (targets.empty())
     found.host = true;
-  if (found.cuda && findNvcc().empty())
-    return buildCuda("", "").error();
+  if (found.cuda)
+    if (auto ok = checkCuda(); !ok)
+      return ok.error();
   return found;
 }
 
@@ -117,11 +119,14 @@ static nlohmann::ordered_json memoryOf(const CompiledProgram &program,
 }
 
 /// Fills the folder with everything but the executables.
-static Result<void> writeTexts(const fs::path &folder, const Inputs &inputs,
+static Result<void> writeTexts(const fs::path &folder, const Targets &wanted,
+                               const Inputs &inputs,
                                const CompiledProgram &program) {
   std::string message;
+  const lowering::FolderOptions options = {sourceRoot(), wanted.host,
+                                           wanted.cuda, fmtInclude()};
   if (failed(lowering::writeProgram(program.text, (folder / "program").string(),
-                                    sourceRoot(), message)))
+                                    options, message)))
     return Error{message};
   runtime::Tables tables;
   try {
@@ -141,19 +146,40 @@ static Result<void> writeTexts(const fs::path &folder, const Inputs &inputs,
   return {};
 }
 
+/// One line on what nvcc did; a kernel that spills is a warning.
+static void tellCuda(const CudaBuild &built, double emission) {
+  int64_t registers = 0;
+  for (const CudaKernel &kernel : built.kernels) {
+    registers = std::max(registers, kernel.registers);
+    if (kernel.stackBytes + kernel.spillBytes > 0)
+      warn(fmt::format("kernel {} spills {} bytes and has a stack frame of {}: "
+                       "it will be slow",
+                       kernel.name, kernel.spillBytes, kernel.stackBytes));
+  }
+  fmt::print("train-cuda: {} kernels, at most {} registers; plan to program "
+             "{:.1f} s, nvcc {}\n",
+             built.kernels.size(), registers, emission,
+             built.nvccSeconds > 0 ? fmt::format("{:.1f} s", built.nvccSeconds)
+                                   : "was not needed, the object was kept");
+}
+
 static Result<void> buildAll(const fs::path &folder, const Targets &wanted,
-                             const CompiledProgram &program, Clock &clock) {
+                             const CompiledProgram &program, Clock &clock,
+                             double emission) {
   if (wanted.host) {
     if (auto ok = buildHost(program.text, folder / "train-host"); !ok)
       return ok;
     clock.tell("host compiler");
   }
-  if (wanted.cuda) {
-    if (auto ok = buildCuda(folder / "program", folder / "cuda"); !ok)
-      return ok;
-    clock.tell("nvcc");
-  }
-  return {};
+  if (!wanted.cuda)
+    return {};
+  Result<CudaBuild> built = buildCuda(program.text, folder / "train-cuda");
+  if (!built)
+    return built.error();
+  clock.tell("train-cuda");
+  tellCuda(*built, emission);
+  return writeFile(folder / "cuda.json",
+                   cudaKernelsJson(built->kernels).dump(1) + "\n");
 }
 
 static int runCompile() {
@@ -178,7 +204,7 @@ static int runCompile() {
       inputs->model, *inputs->train, *inputs->plan, irFolder, apart);
   if (!program)
     return refuse(program.error(), kAnswerIsNo);
-  clock.tell("plan to program");
+  const double emission = clock.tell("plan to program");
   if (auto misfit = describeMisfit(program->memory, *inputs->cluster))
     warnings.push_back(*misfit);
   for (const std::string &warning : warnings)
@@ -189,9 +215,10 @@ static int runCompile() {
                           "nothing was written",
                           warnings.size(), warnings.size() == 1 ? "" : "s")},
         kAnswerIsNo);
-  if (auto ok = writeTexts(folder->path(), *inputs, *program); !ok)
+  if (auto ok = writeTexts(folder->path(), *wanted, *inputs, *program); !ok)
     return refuse(ok.error(), kInternal);
-  if (auto ok = buildAll(folder->path(), *wanted, *program, clock); !ok)
+  if (auto ok = buildAll(folder->path(), *wanted, *program, clock, emission);
+      !ok)
     return refuse(ok.error(), kInternal);
   if (auto ok = folder->commit(); !ok)
     return refuse(ok.error());

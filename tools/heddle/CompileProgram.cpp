@@ -4,7 +4,6 @@
 #include "passes/Pipelines/Pipelines.h"
 #include "tools/heddle/Diagnostics.h"
 #include "tools/heddle/Home.h"
-#include "tools/heddle/Launch.h"
 
 #include "heddle/Support/Files.h"
 
@@ -69,30 +68,39 @@ Result<void> tool::buildHost(const lowering::ProgramText &text,
   return {};
 }
 
-Result<void> tool::buildCuda(const fs::path &program, const fs::path &output) {
-  std::string nvcc = findNvcc();
-  if (nvcc.empty())
+Result<void> tool::checkCuda() {
+  if (findNvcc().empty())
     return Error{"--target cuda: no nvcc on the search path, in CUDA_HOME or "
                  "in /usr/local/cuda; install the CUDA toolkit, or leave the "
                  "target out"};
-  std::error_code error;
-  fs::create_directories(output, error);
-  if (error)
-    return Error{fmt::format("{}: cannot make the folder: {}", output.string(),
-                             error.message())};
-  for (const char *source : {"step", "kernels"}) {
-    Result<Outcome> outcome =
-        execute({nvcc, "-x", "cu", "-gencode", "arch=compute_90a,code=sm_90a",
-                 "-fmad=false", "-std=c++20", "-c", "-I" + program.string(),
-                 "-I" + sourceRoot() + "/include",
-                 (program / (std::string(source) + ".cpp")).string(), "-o",
-                 (output / (std::string(source) + ".o")).string()},
-                Capture::Both);
-    if (!outcome)
-      return outcome.error();
-    if (outcome->code != 0)
-      return Error{fmt::format("nvcc cannot compile {}.cpp:\n{}", source,
-                               outcome->errors)};
-  }
+  std::error_code ignored;
+  for (const std::string &library : cudaLibraries())
+    if (!fs::exists(library, ignored))
+      return Error{fmt::format("--target cuda: {} is not there any more; build "
+                               "heddle again",
+                               library)};
+  if (cudaLibraries().empty())
+    return Error{"--target cuda: this heddle was built where there was no CUDA "
+                 "toolkit with NCCL; install both, configure and build heddle "
+                 "again"};
   return {};
+}
+
+Result<CudaBuild> tool::buildCuda(const lowering::ProgramText &text,
+                                  const fs::path &output) {
+  if (auto ok = checkCuda(); !ok)
+    return ok.error();
+  lowering::BuildOptions options;
+  options.includes = {sourceRoot() + "/include"};
+  options.link = cudaLink();
+  options.kernels = lowering::KernelCompiler{
+      findNvcc(),
+      {"-x", "cu", "-std=c++20", "-gencode", "arch=compute_90a,code=sm_90a",
+       "-fmad=false", "-O3", "-Xptxas", "-v"}};
+  std::string message;
+  lowering::KernelReport report;
+  if (failed(lowering::buildProgram(text, options, output.string(), message,
+                                    &report)))
+    return Error{message};
+  return CudaBuild{readPtxas(report.words), report.seconds};
 }

@@ -6,6 +6,7 @@
 #include "passes/Lowering/Emit.h"
 #include "passes/Lowering/TouchedBytes.h"
 #include "passes/Memory/MemoryReport.h"
+#include "tools/heddle/CudaKernels.h"
 #include "tools/heddle/Inputs.h"
 
 #include <filesystem>
@@ -33,10 +34,20 @@ Result<CompiledProgram> compileProgram(const ModelConfig &model,
 Result<void> buildHost(const lowering::ProgramText &text,
                        const std::filesystem::path &output);
 
-/// Compiles the program in `program` (as written by writeProgram) with nvcc to
-/// objects in `output`.
-Result<void> buildCuda(const std::filesystem::path &program,
-                       const std::filesystem::path &output);
+/// What nvcc did for a program.
+struct CudaBuild {
+  std::vector<CudaKernel> kernels; ///< of the program, not of the runtime
+  double nvccSeconds = 0;          ///< 0 where the object was kept
+};
+
+/// Why there can be no train-cuda here: no nvcc, or a heddle that was built
+/// without the toolkit.
+Result<void> checkCuda();
+
+/// Builds train-cuda: kernels by nvcc for sm_90a, as one file, which is kept as
+/// the host's kernels are.
+Result<CudaBuild> buildCuda(const lowering::ProgramText &text,
+                            const std::filesystem::path &output);
 
 } // namespace heddle::tool
 

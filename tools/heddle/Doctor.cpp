@@ -1,6 +1,7 @@
 //===- Doctor.cpp - heddle doctor: what this machine can do ---------------===//
 
 #include "tools/heddle/Command.h"
+#include "tools/heddle/Gpus.h"
 #include "tools/heddle/Home.h"
 
 #include "llvm/Support/Program.h"
@@ -51,9 +52,16 @@ static std::vector<Need> listNeeds() {
        {findNvcc().empty() ? "nvcc" : findNvcc()},
        false},
   };
-  for (const std::string &library : runtimeLibraries())
+  const std::vector<std::string> linked = runtimeLibraries(Backend::Host);
+  for (const std::string &library : std::set(linked.begin(), linked.end()))
     needs.push_back(
         {"runtime library", "emitted programs link it", "", {library}, true});
+  std::vector<std::string> cuda = cudaLibraries();
+  if (cuda.empty())
+    cuda = {"cudart, cublasLt and nccl"};
+  for (const std::string &library : cuda)
+    needs.push_back(
+        {"CUDA library", "train-cuda links it", "", {library}, false});
   return needs;
 }
 
@@ -89,6 +97,21 @@ static void describeMachine() {
                            : cache + " (cannot be written: set HEDDLE_CACHE)");
 }
 
+/// The GPUs, and what they would run.
+static void describeGpus() {
+  std::string why;
+  const std::vector<Gpu> gpus = listGpus(why);
+  if (gpus.empty())
+    fmt::print("{:16} none: {}\n", "GPU", why);
+  for (const Gpu &gpu : gpus)
+    fmt::print("{:16} {}, compute capability {}.{}, {:.1f} GiB{}\n", "GPU",
+               gpu.name, gpu.major, gpu.minor, double(gpu.bytes) / (1 << 30),
+               gpu.major == 9 ? "" : " (kernels are built for 9.0)");
+  fmt::print("{:16} heddle's own kernel, without matrix units: every mask, "
+             "heads up to 256, f32, bf16, f16\n",
+             "GPU attention");
+}
+
 static int runDoctor() {
   std::set<std::string> packages;
   bool complete = true;
@@ -111,6 +134,7 @@ static int runDoctor() {
                  "", need.anyOf.front());
   }
   describeMachine();
+  describeGpus();
   if (!packages.empty())
     fmt::print("\nto install what is missing:\n  apt-get install -y {}\n",
                fmt::join(packages, " "));

@@ -8,8 +8,10 @@
 
 namespace heddle::tool {
 
-/// The tables of an emitted folder with a train-host.
-Result<runtime::Tables> readProgramTables(const std::string &folder);
+/// The tables of an emitted folder that has `program`.
+Result<runtime::Tables>
+readProgramTables(const std::string &folder,
+                  const std::string &program = "train-host");
 
 /// Records one step of representative ranks: every place on the axes other than
 /// dp, at both ends of dp (ranks along dp differ in offsets of data only). Each

@@ -31,16 +31,19 @@ static std::string buildRoot() {
   return home.empty() ? kBuildRoot : home;
 }
 
-std::vector<std::string> tool::runtimeLibraries() {
+std::vector<std::string> tool::runtimeLibraries(Backend backend) {
+  const char *of = backend == Backend::Host
+                       ? "runtime/host/libHeddleRuntimeHost.a"
+                       : "runtime/cuda/libHeddleRuntimeCuda.a";
+  // The ranks' functions call the backend, which calls them.
+  const char *ranks = "runtime/ranks/libHeddleRuntimeRanks.a";
   std::vector<std::string> paths;
-  for (const char *library : {"runtime/train/libHeddleRuntimeTrain.a",
-                              "runtime/checkpoint/"
-                              "libHeddleRuntimeCheckpoint.a",
-                              "runtime/train/libHeddleRuntimeTables.a",
-                              "runtime/host/libHeddleRuntimeHost.a",
-                              "runtime/ranks/libHeddleRuntimeRanks.a",
-                              "runtime/common/libHeddleRuntimeCommon.a",
-                              "lib/Support/libHeddleSupport.a"})
+  for (const char *library :
+       {"runtime/train/libHeddleRuntimeTrain.a",
+        "runtime/checkpoint/libHeddleRuntimeCheckpoint.a",
+        "runtime/train/libHeddleRuntimeTables.a", ranks, of, ranks,
+        "runtime/common/libHeddleRuntimeCommon.a",
+        "lib/Support/libHeddleSupport.a"})
     paths.push_back((fs::path(buildRoot()) / library).string());
   return paths;
 }
@@ -51,18 +54,43 @@ std::vector<std::string> tool::mpiLibraries() {
   return {std::begin(kMpiLibraries), std::end(kMpiLibraries)};
 }
 
+std::string tool::fmtInclude() { return kFmtInclude; }
+
+std::vector<std::string> tool::cudaLibraries() {
+  std::vector<std::string> found;
+  for (const std::string library : kCudaLibraries)
+    if (!library.empty())
+      found.push_back(library);
+  return found;
+}
+
+static void addShared(std::vector<std::string> &link,
+                      const std::vector<std::string> &libraries) {
+  for (const std::string &library : libraries) {
+    link.push_back(library);
+    link.push_back("-Wl,-rpath," + fs::path(library).parent_path().string());
+  }
+}
+
+std::vector<std::string> tool::cudaLink() {
+  std::vector<std::string> link = runtimeLibraries(Backend::Cuda);
+  for (const std::string &library : mpiLibraries())
+    link.push_back(library);
+  addShared(link, cudaLibraries());
+  for (const char *flag : {"-lfmt", "-lyaml-cpp", "-lpthread"})
+    link.push_back(flag);
+  return link;
+}
+
 std::vector<std::string> tool::hostLink() {
-  std::vector<std::string> link = runtimeLibraries();
+  std::vector<std::string> link = runtimeLibraries(Backend::Host);
   link.push_back(dnnlLibrary());
   for (const std::string &library : mpiLibraries())
     link.push_back(library);
   // Not -fopenmp: the host compiler's own OpenMP would be a second pool of
   // threads beside the one that the runtime was built with, which serves both.
-  for (const std::string library : kOpenMpLibraries) {
-    link.push_back(library);
-    link.push_back("-Wl,-rpath," + fs::path(library).parent_path().string());
-  }
-  for (const char *flag : {"-lfmt", "-lyaml-cpp", "-lcrypto", "-lpthread"})
+  addShared(link, {std::begin(kOpenMpLibraries), std::end(kOpenMpLibraries)});
+  for (const char *flag : {"-lfmt", "-lyaml-cpp", "-lpthread"})
     link.push_back(flag);
   return link;
 }

@@ -15,12 +15,21 @@ namespace heddle::tool {
 
 /// The root of heddle's sources: holds include/ and runtime/.
 std::string sourceRoot();
+/// A backend of the runtime.
+enum class Backend { Host, Cuda };
 /// The static libraries of the runtime, in link order.
-std::vector<std::string> runtimeLibraries();
+std::vector<std::string> runtimeLibraries(Backend backend);
 std::string dnnlLibrary();
 std::vector<std::string> mpiLibraries();
 /// All of the link of train-host: libraries and flags, in order.
 std::vector<std::string> hostLink();
+/// Libraries of the CUDA toolkit that train-cuda links; none where this heddle
+/// was built without the toolkit.
+std::vector<std::string> cudaLibraries();
+/// All of the link of train-cuda.
+std::vector<std::string> cudaLink();
+/// The folder of fmt/format.h.
+std::string fmtInclude();
 /// Where compiled kernels are kept; "" where there is no place.
 std::string cacheFolder();
 /// The CUDA compiler: of the search path, CUDA_HOME or /usr/local/cuda; "".

@@ -16,6 +16,11 @@ using namespace heddle::tool;
 static cl::SubCommand run("run", "trains an emitted program");
 static cl::opt<std::string> folder(cl::Positional, cl::Required,
                                    cl::desc("DIR"), cl::sub(run));
+static cl::opt<std::string>
+    target("target", cl::value_desc("host or cuda"),
+           cl::desc("which of the folder's programs; default: the one that is "
+                    "there, host where both are"),
+           cl::sub(run));
 static cl::opt<bool> threads("threads",
                              cl::desc("ranks are threads of one process "
                                       "instead of MPI processes"),
@@ -169,12 +174,14 @@ static std::vector<std::string> passOn(bool startedAgain) {
   return arguments;
 }
 
-Result<runtime::Tables> tool::readProgramTables(const std::string &path) {
+Result<runtime::Tables> tool::readProgramTables(const std::string &path,
+                                                const std::string &program) {
   std::error_code ignored;
-  if (!fs::exists(fs::path(path) / "train-host", ignored))
-    return Error{fmt::format("{}: found no train-host, expected a folder that "
-                             "`heddle compile` wrote for the host",
-                             path)};
+  if (!fs::exists(fs::path(path) / program, ignored))
+    return Error{fmt::format("{}: found no {}, expected a folder that "
+                             "`heddle compile --target {}` wrote",
+                             path, program,
+                             program == "train-cuda" ? "cuda" : "host")};
   std::string tables = (fs::path(path) / "program" / "tables.bin").string();
   Result<std::string> bytes = readFile(tables);
   if (!bytes)
@@ -184,6 +191,16 @@ Result<runtime::Tables> tool::readProgramTables(const std::string &path) {
   } catch (const runtime::TablesError &error) {
     return Error{fmt::format("{}: {}", tables, error.what())};
   }
+}
+
+/// "train-host" or "train-cuda".
+static std::string programName() {
+  std::error_code ignored;
+  const fs::path in = folder.getValue();
+  const bool onlyCuda = fs::exists(in / "train-cuda", ignored) &&
+                        !fs::exists(in / "train-host", ignored);
+  const bool cuda = target.empty() ? onlyCuda && !dry : target == "cuda";
+  return cuda ? "train-cuda" : "train-host";
 }
 
 /// The command of one life: of DIR's program, or of one for as many ranks as
@@ -203,7 +220,8 @@ static Result<LifeCommand> makeCommand(int64_t ranks, bool resumes) {
       ranks = *counted;
     }
   }
-  auto command = rankCommand(fs::absolute(fs::path(at) / "train-host").string(),
+  const std::string program = at == folder ? programName() : "train-host";
+  auto command = rankCommand(fs::absolute(fs::path(at) / program).string(),
                              {ranks, threads}, passOn(resumes));
   if (!command)
     return command.error();
@@ -249,7 +267,17 @@ static int runRun() {
   if (asJson && !dry)
     return refuse(Error{"--json wants --dry; a run writes its log as JSON "
                         "lines (--log)"});
-  Result<runtime::Tables> tables = readProgramTables(folder);
+  if (!target.empty() && target != "host" && target != "cuda")
+    return refuse(Error{fmt::format("--target: found '{}', expected host or "
+                                    "cuda",
+                                    target.getValue())});
+  if (target == "cuda" && dry)
+    return refuse(Error{"--dry records on the host: leave --target out"});
+  if (target == "cuda" && !elastic.empty())
+    return refuse(Error{"--elastic compiles for the host: leave --target out"});
+  if (target == "cuda" && threads)
+    return refuse(Error{"--threads: ranks on GPUs are processes, one per GPU"});
+  Result<runtime::Tables> tables = readProgramTables(folder, programName());
   if (!tables)
     return refuse(tables.error());
   return dry ? runDry(folder, *tables, asJson) : train(*tables);
