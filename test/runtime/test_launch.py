@@ -130,7 +130,7 @@ class LaunchTest(unittest.TestCase):
         self.assertLess(time.monotonic() - begun, 15)
         self.assertEqual(codes[1], -signal.SIGKILL)
         self.assertNotIn(0, codes)
-        self.assertEqual(said.count("rank 1 ended without a word"), 1, said)
+        self.assertEqual(said.count("error: rank 1 ended without a word"), 1, said)
 
     def test_rank_zero_dies(self):
         ranks = [self.start(rank, 3, "die", "0") for rank in range(3)]
