@@ -131,7 +131,8 @@ find_package(Threads REQUIRED)
 # The order of sums is fixed: no contraction, no fast-math.
 set(FLAGS -fno-math-errno -fno-trapping-math -ffp-contract=off)
 set(support runtime/lib/Support)
-set(SUPPORT ${support}/Files.cpp ${support}/Json.cpp ${support}/Safetensors.cpp ${support}/Scalars.cpp)
+set(SUPPORT ${support}/Check.cpp ${support}/Files.cpp ${support}/Json.cpp ${support}/MapReader.cpp
+  ${support}/Safetensors.cpp ${support}/Scalars.cpp)
 file(GLOB RUNTIME CONFIGURE_DEPENDS runtime/runtime/common/*.cpp runtime/runtime/ranks/*.cpp
   runtime/runtime/checkpoint/*.cpp runtime/runtime/train/*.cpp)
 set_source_files_properties(step.cpp PROPERTIES COMPILE_OPTIONS -O1)
