@@ -212,7 +212,7 @@ void FlightPages::sleep(pid_t process, int milliseconds) const {
 std::vector<pid_t> FlightPages::processes() const {
   std::vector<pid_t> all;
   for (const Rank &rank : ranks)
-    if (rank.page && !rank.gone)
+    if (rank.page)
       all.push_back(rank.page->process);
   return all;
 }

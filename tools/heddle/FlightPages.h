@@ -28,7 +28,7 @@ public:
   std::vector<supervisor::RankView> look(size_t operations);
   /// Sleeps until a rank or `process` ends, or for a time.
   void sleep(pid_t process, int milliseconds) const;
-  /// Processes of ranks that are not gone.
+  /// Processes of all ranks that have told of themselves.
   std::vector<pid_t> processes() const;
 
 private:

@@ -16,6 +16,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <sys/prctl.h>
@@ -90,6 +91,7 @@ private:
   void judge();
   void end();
   bool reap();
+  void sweep() const;
   int codeOf(const Life &life) const;
 
   const SuperviseOptions &options;
@@ -146,7 +148,10 @@ void Supervision::judge() {
   std::optional<Verdict> found = watch.look(now(), seen);
   if (!found)
     return;
-  // Once more, with all that the record is to have.
+  // Once more, with all that the record is to have; who waits for a rank that
+  // died leaves word of how, a moment later.
+  if (found->blame.cause == supervisor::Cause::Died)
+    std::this_thread::sleep_for(std::chrono::milliseconds(kLookEvery));
   const std::vector<RankView> views = pages->look(kRecorded);
   if (auto again = watch.look(now(), views))
     found = again;
@@ -197,6 +202,17 @@ void Supervision::end() {
   }
 }
 
+/// LLVM's OpenMP keeps a file for each process that uses it, and refuses to
+/// start where one of a process of the same number is there: one that was
+/// killed has not removed its own.
+void Supervision::sweep() const {
+  std::error_code ignored;
+  for (pid_t process : pages->processes())
+    std::filesystem::remove(
+        fmt::format("/dev/shm/__KMP_REGISTERED_LIB_{}_{}", process, getuid()),
+        ignored);
+}
+
 int Supervision::codeOf(const Life &life) const {
   if (life.interrupted)
     return 128 + life.interrupted;
@@ -234,6 +250,7 @@ Result<Life> Supervision::run(const std::vector<std::string> &command) {
     reap();
   }
   end();
+  sweep();
   for (const RankView &view : pages->look(1)) {
     life.step = std::max(life.step, view.step);
     life.mayPass |= view.mayPass;
