@@ -30,7 +30,8 @@ MODEL = {"model_type": "llama", "hidden_size": 16, "intermediate_size": 24, "num
 TRAIN = {"sequence_length": 16, "global_batch": 48, "precision": ["fp32"],
          "optimizer": {"type": "adamw", "lr": 0.01, "betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.1,
                        "clip_norm": 0.5}}
-CLUSTER = {"name": "here", "nodes": 1, "devices_per_node": 8, "device": "host", "memory_reserve_gib": 0,
+CLUSTER = {"name": "here", "nodes": 1, "devices_per_node": 8, "memory_reserve_gib": 0,
+           "device": {"memory_gib": 8, "memory_gbytes_per_s": 20, "multiprocessors": 1, "peak_tflops": {"fp32": 0.1}},
            "links": [{"level": "node", "gbytes_per_s": 5}]}
 LIMIT = 2  # --hang-limit
 STEPS = "100000"  # more than any trial comes to
@@ -122,7 +123,7 @@ class Run:
                 continue
         return found
 
-    def wait_until_training(self, steps=3, seconds=60):
+    def wait_until_training(self, steps=3, seconds=180):
         log, start = self.program / "log.jsonl", time.monotonic()
         while time.monotonic() - start < seconds:
             if log.exists() and log.read_text().count("\n") >= steps:
@@ -355,23 +356,21 @@ def network(programs, draw, trials):
     """Ranks in network namespaces of their own, one of which is cut off."""
     from namespaces import Namespaces  # beside this file
     whole = programs.get(dp=4)
-    with Namespaces(4) as spaces:
-        program = spaces.wrap(whole, programs.folder / "apart")
-        named, gone = [], []
-        for _ in range(trials):
-            rank = draw.randrange(4)
-            (program / "log.jsonl").unlink(missing_ok=True)
+    named, gone = [], []
+    for _ in range(trials):
+        rank = draw.randrange(4)
+        with Namespaces(4) as spaces:
+            program = spaces.wrap(whole, programs.folder / "apart")
             run = Run(programs, program, **spaces.environment)
-            run.program = program
             run.wait_until_training()
             time.sleep(draw.random() / 5)
             spaces.cut(rank)
             begun = time.monotonic()
             line, told = run.until(r"^error: (no progress|rank \d+ \(process)")
-            spaces.join(rank)
             check_end(run, begun, told, "network", rank, line)
             named.append(told - begun)
             gone.append(run.ended - told)
+            shutil.rmtree(program)
     return f"{trials} of {trials} named, {max(named):.2f} s after it at most, all gone {max(gone):.2f} s later"
 
 

@@ -55,6 +55,3 @@ class Namespaces:
     def cut(self, rank):
         """Drops all that goes to and from a rank, without a word to anybody."""
         ip("link", "set", f"{self.name}v{rank}", "nomaster")
-
-    def join(self, rank):
-        ip("link", "set", f"{self.name}v{rank}", "master", self.bridge)

@@ -40,6 +40,15 @@ Result<int64_t> tool::countRanks(const std::string &counter) {
   return ranks;
 }
 
+Result<void> tool::checkElastic(const ElasticInputs &paths) {
+  const Result<Inputs> inputs =
+      readInputs({paths.model, paths.cluster, paths.train, ""});
+  if (!inputs)
+    return inputs.error();
+  const auto search = readSearch(*inputs, {{"cp=1"}, 1, 1});
+  return search ? Result<void>() : search.error();
+}
+
 /// The best plan for so many of the cluster's devices.
 static Result<Plan> searchPlan(int64_t ranks, const ElasticInputs &paths) {
   Result<Inputs> inputs =

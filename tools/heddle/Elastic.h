@@ -20,6 +20,10 @@ struct ElasticInputs {
 /// but a number from 1 on.
 Result<int64_t> countRanks(const std::string &counter);
 
+/// Whether plans can be searched with these files: better known before a run
+/// than behind its first failure.
+Result<void> checkElastic(const ElasticInputs &inputs);
+
 /// The folder of a program for so many ranks, below `folder`: the best plan for
 /// as many devices of the cluster, with the same global batch, is searched and
 /// compiled where that was not done before. Tells people what it does, and the

@@ -232,6 +232,10 @@ static int train(const runtime::Tables &tables) {
   if (data.empty())
     return refuse(
         Error{"there is no data: give --data FILE (any text will do)"});
+  if (!elastic.empty())
+    if (auto right = checkElastic({elastic, modelPath, clusterPath, trainPath});
+        !right)
+      return refuse(right.error());
   LivesOptions options;
   options.limits.step = double(hangLimit);
   options.record = (fs::path(folder.getValue()) / "flight.jsonl").string();

@@ -187,8 +187,10 @@ void Supervision::end() {
   std::vector<pid_t> left;
   for (pid_t child : childrenOf(getpid()))
     addTree(child, left);
+  // A launcher ends with its ranks; told a second time, mpirun has crashed.
   for (pid_t process : left)
-    kill(process, SIGTERM);
+    if (process != launcher)
+      kill(process, SIGTERM);
   const double start = now();
   while (!reap()) {
     if (now() - start > kGrace) {
