@@ -145,9 +145,7 @@ private:
 /// Nodes are taken apart so many at a time, whatever the number of threads: the
 /// same problem has the same answer.
 constexpr std::size_t kBatch = 16;
-/// One while estimates of memory depend on what was asked of them before
-/// (EstimateTables keeps frames of the first length and batch that it sees).
-constexpr unsigned kMostThreads = 1;
+constexpr unsigned kMostThreads = 4;
 /// A search of so few nodes is over before a thread has begun.
 constexpr std::int64_t kFew = 256;
 

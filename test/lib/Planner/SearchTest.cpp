@@ -37,6 +37,33 @@ TEST(Search, EqualsBruteForce) {
   EXPECT_GE(fitting, 20);
 }
 
+// Threads of a search have times and bytes of their own, which were asked for
+// other plans before: the same plans have the same ones all the same. Frames of
+// the first length and batch were once kept for all.
+TEST(Search, AsksWhatDoesNotDependOnWhatWasAskedBefore) {
+  PlanProblem problem = {publicModel("llama-3-70b"),
+                         adamW(8192, 1024),
+                         exampleCluster("512xh100"),
+                         {}};
+  const Planned before(problem);
+  const PlanSampler sampler(before.problem, before.memory);
+  std::mt19937_64 random(5);
+  std::vector<PlanPoint> points;
+  for (int i = 0; i < 60; ++i)
+    points.push_back(*sampler.draw(random));
+  for (const PlanPoint &point : points) {
+    const Planned first(problem);
+    EXPECT_EQ(must(before.memory.peak(point)), must(first.memory.peak(point)))
+        << point.text();
+    EXPECT_EQ(must(before.times.seconds(point)),
+              must(before.times.another().seconds(point)))
+        << point.text();
+    EXPECT_EQ(before.times.bound(point), first.times.bound(point));
+    EXPECT_EQ(before.times.boundOfSlots(point),
+              first.times.boundOfSlots(point));
+  }
+}
+
 // One by one by the estimate, and quickly by a table of a schedule.
 TEST(Fits, AreThoseOfTheEstimate) {
   std::mt19937 random(5);
