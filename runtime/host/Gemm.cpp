@@ -1,5 +1,6 @@
-// Matrix products by oneDNN: fp32 and f16 through its sgemm, bf16 through
-// matmul primitives, which it caches by shape itself.
+// Matrix products by oneDNN: fp32 through its sgemm, bf16 through matmul
+// primitives, which it caches by shape itself, where the CPU has them; what is
+// narrower or not there as floats.
 
 #include "heddle/Runtime/Formats.h"
 #include "runtime/common/Dtype.h"
@@ -48,28 +49,38 @@ heddle_rt_status runFloat(const GemmCall &gemm, const void *a, const void *b,
   return HEDDLE_RT_OK;
 }
 
-/// A matrix of f16 as dense floats, and back.
-std::vector<float> widened(const Matrix &matrix, const std::byte *data) {
-  const auto *from = reinterpret_cast<const heddle::f16 *>(data);
-  std::vector<float> to(size_t(matrix.rows * matrix.columns));
+/// A matrix of narrow numbers as dense floats, and back.
+template <class T>
+void widenFrom(const Matrix &matrix, const std::byte *data,
+               std::vector<float> &to) {
+  const auto *from = reinterpret_cast<const T *>(data);
   for (int64_t row = 0; row < matrix.rows; ++row)
     for (int64_t column = 0; column < matrix.columns; ++column)
       to[size_t(row * matrix.columns + column)] =
           widen(from[row * matrix.leading + column]);
+}
+std::vector<float> widened(const Matrix &matrix, const std::byte *data) {
+  std::vector<float> to(size_t(matrix.rows * matrix.columns));
+  if (matrix.dtype == HEDDLE_RT_BF16)
+    widenFrom<heddle::bf16>(matrix, data, to);
+  else
+    widenFrom<heddle::f16>(matrix, data, to);
   return to;
 }
+template <class T>
 void narrowInto(const Matrix &matrix, const std::vector<float> &from,
                 std::byte *data) {
-  auto *to = reinterpret_cast<heddle::f16 *>(data);
+  auto *to = reinterpret_cast<T *>(data);
   for (int64_t row = 0; row < matrix.rows; ++row)
     for (int64_t column = 0; column < matrix.columns; ++column)
       narrow(from[size_t(row * matrix.columns + column)],
              to[row * matrix.leading + column]);
 }
 
-/// Few CPUs multiply f16, and oneDNN only on those: as floats, rounded once.
-heddle_rt_status runF16(const GemmCall &gemm, const void *a, const void *b,
-                        void *c) {
+/// Few CPUs multiply narrow formats, and oneDNN only on those: as floats,
+/// rounded once.
+heddle_rt_status runWide(const GemmCall &gemm, const void *a, const void *b,
+                         void *c) {
   const heddle_rt_gemm_args &args = gemm.args;
   for (int64_t i = 0; i < args.batch; ++i) {
     const std::vector<float> wideA = widened(gemm.a, at(a, gemm.a, i)),
@@ -86,9 +97,18 @@ heddle_rt_status runF16(const GemmCall &gemm, const void *a, const void *b,
       wideC = widened(gemm.c, out);
     HEDDLE_RT_TRY(multiply(gemm, wideA.data(), gemm.a.columns, wideB.data(),
                            gemm.b.columns, wideC.data(), args.n));
-    narrowInto(gemm.c, wideC, out);
+    if (args.c == HEDDLE_RT_BF16)
+      narrowInto<heddle::bf16>(gemm.c, wideC, out);
+    else
+      narrowInto<heddle::f16>(gemm.c, wideC, out);
   }
   return HEDDLE_RT_OK;
+}
+
+/// oneDNN multiplies bf16 where a CPU has AVX-512.
+bool multipliesBf16() {
+  static const unsigned needed = dnnl_cpu_isa_avx512_core;
+  return (unsigned(dnnl_get_effective_cpu_isa()) & needed) == needed;
 }
 
 dnnl::memory::desc describe(const Matrix &matrix, bool transposed) {
@@ -171,8 +191,9 @@ heddle_rt_status heddle_rt_gemm(heddle_rt_stream *stream,
   return heddle::host::queueWork(stream, call, accesses, [=] {
     if (gemm.args.k == 0)
       return scaleOnly(gemm, c);
-    return gemm.args.a == HEDDLE_RT_F32    ? runFloat(gemm, a, b, c)
-           : gemm.args.a == HEDDLE_RT_BF16 ? runBf16(gemm, a, b, c)
-                                           : runF16(gemm, a, b, c);
+    const bool isBf16 = gemm.args.a == HEDDLE_RT_BF16 && multipliesBf16();
+    return gemm.args.a == HEDDLE_RT_F32 ? runFloat(gemm, a, b, c)
+           : isBf16                     ? runBf16(gemm, a, b, c)
+                                        : runWide(gemm, a, b, c);
   });
 }
