@@ -7,7 +7,6 @@ its files compiled.
 import json
 import os
 import pathlib
-import re
 import shutil
 import subprocess
 import sys
@@ -77,16 +76,6 @@ class CudaTest(unittest.TestCase):
     def test_kernels_do_not_depend_on_layers_and_ranks(self):
         done = self.compile("more", {**MODEL, "num_hidden_layers": 5}, plan(4, 2), "--target", "cuda")
         self.assertIn("nvcc was not needed", done.stdout)
-
-    def test_without_a_gpu_one_line_says_so(self):
-        if subprocess.run(["nvidia-smi"], capture_output=True).returncode == 0 if shutil.which("nvidia-smi") else False:
-            self.skipTest("there is a GPU")
-        (self.folder / "text").write_text("some words to train on " * 40)
-        done = subprocess.run([HEDDLE, "run", "first", "--target", "cuda", "--data", "text", "--token-bytes", "2"],
-                              cwd=self.folder, capture_output=True, text=True,
-                              env={**os.environ, "OMPI_MCA_rmaps_base_oversubscribe": "1"})
-        self.assertNotEqual(done.returncode, 0)
-        self.assertTrue(re.search("cannot see any GPU|--data", done.stderr), done.stderr)
 
     def test_folder_builds_elsewhere(self):
         elsewhere = self.folder / "elsewhere"
