@@ -114,6 +114,8 @@ Result<void> JsonParser::parseMap(DocumentValue &value, int depth) {
                      fmt::format("key '{}' is given twice, expected once; "
                                  "remove one",
                                  entry.key));
+    if (auto plain = detail::checkKey(entry.key, file, entry.line); !plain)
+      return plain;
     if (!consume(':'))
       return unexpected(fmt::format("':' after key '{}'", entry.key));
     if (auto done = parseValue(entry.value, depth + 1); !done)
@@ -214,6 +216,13 @@ Result<void> JsonParser::parseEscape(std::string &out) {
   return {};
 }
 
+/// "01", which is a number in YAML alone.
+static bool hasLeadingZero(std::string_view number) {
+  number.remove_prefix(number[0] == '-');
+  return number.size() > 1 && number[0] == '0' && number[1] >= '0' &&
+         number[1] <= '9';
+}
+
 Result<void> JsonParser::parseLiteral(DocumentValue &value) {
   std::size_t end = text.find_first_not_of(
       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+-._", at);
@@ -223,7 +232,8 @@ Result<void> JsonParser::parseLiteral(DocumentValue &value) {
   bool name = word == "true" || word == "false" || word == "null";
   bool number = scalar.kind == DocumentValue::Kind::Number &&
                 (word[0] == '-' || (word[0] >= '0' && word[0] <= '9')) &&
-                word.back() != '.' && !word.starts_with("-.");
+                word.back() != '.' && !word.starts_with("-.") &&
+                !hasLeadingZero(word);
   if (!name && !number)
     return unexpected("a JSON value (a string needs double quotes)");
   value = std::move(scalar);
@@ -255,25 +265,12 @@ std::string DocumentValue::describe() const {
   case Kind::Number:
     return text.size() <= 40 ? text : text.substr(0, 37) + "...";
   case Kind::String:
-    return text.size() <= 60 ? fmt::format("\"{}\"", text)
-                             : fmt::format("\"{}...\"", text.substr(0, 57));
+    return text.size() <= 60 ? jsonString(text)
+                             : jsonString(text.substr(0, 57) + "...");
   case Kind::List:
     return fmt::format("a list of {}", items.size());
   case Kind::Map:
     return "a map";
   }
   return "nothing";
-}
-
-std::string heddle::jsonString(std::string_view text) {
-  std::string out = "\"";
-  for (char c : text) {
-    if (c == '"' || c == '\\')
-      out += '\\';
-    if (static_cast<unsigned char>(c) < 0x20)
-      out += fmt::format("\\u{:04x}", static_cast<unsigned>(c));
-    else
-      out += c;
-  }
-  return out + '"';
 }

@@ -9,14 +9,34 @@
 #include <cmath>
 #include <numeric>
 #include <tuple>
+#include <unordered_map>
+#include <unordered_set>
 
 using namespace heddle;
 
 struct MapReader::Level {
   const DocumentValue *map;
   std::string path;
-  std::vector<std::string> known;
+  std::vector<std::string> known; ///< in the order in which they were asked for
+  std::unordered_set<std::string> isKnown; ///< the same
+
+  const DocumentValue *find(std::string_view key);
+
+private:
+  /// Of maps with many keys, such as the tensors of a checkpoint.
+  std::unordered_map<std::string_view, const DocumentValue *> index;
 };
+
+const DocumentValue *MapReader::Level::find(std::string_view key) {
+  constexpr std::size_t kMany = 32;
+  if (map->entries.size() < kMany)
+    return map->find(key);
+  if (index.empty())
+    for (const DocumentValue::Entry &entry : map->entries)
+      index.emplace(entry.key, &entry.value);
+  auto found = index.find(key);
+  return found == index.end() ? nullptr : found->second;
+}
 
 struct MapReader::Sink {
   struct Problem {
@@ -27,11 +47,12 @@ struct MapReader::Sink {
 
   std::string file;
   std::vector<std::shared_ptr<Level>> levels;
-  std::vector<Problem> problems;
+  std::unordered_map<const DocumentValue *, std::shared_ptr<Level>> levelOf;
+  std::optional<Problem> worst; ///< the one that explains most
 
   void add(int rank, int line, const std::string &message) {
-    problems.push_back(
-        {rank, line, fmt::format("{}:{}: {}", file, line, message)});
+    if (!worst || std::tie(rank, line) < std::tie(worst->rank, worst->line))
+      worst = {rank, line, fmt::format("{}:{}: {}", file, line, message)};
   }
   void rejectUnknownKeys(const Level &level);
 };
@@ -61,9 +82,10 @@ static std::string joinPath(const std::string &path, std::string_view key) {
   return path.empty() ? std::string(key) : fmt::format("{}.{}", path, key);
 }
 
+/// Tells the first one: advice takes time, and one message is given.
 void MapReader::Sink::rejectUnknownKeys(const Level &level) {
   for (const DocumentValue::Entry &entry : level.map->entries) {
-    if (std::count(level.known.begin(), level.known.end(), entry.key))
+    if (level.isKnown.contains(entry.key))
       continue;
     std::string advice;
     if (auto near = nearestName(entry.key, level.known))
@@ -72,9 +94,9 @@ void MapReader::Sink::rejectUnknownKeys(const Level &level) {
       advice = fmt::format("; known keys: {}", fmt::join(level.known, ", "));
     else if (auto any = sharingMost(entry.key, level.known))
       advice = fmt::format("; the nearest known key is '{}'", *any);
-    add(0, entry.line,
-        fmt::format("unknown key '{}'{}", joinPath(level.path, entry.key),
-                    advice));
+    return add(0, entry.line,
+               fmt::format("unknown key '{}'{}",
+                           joinPath(level.path, entry.key), advice));
   }
 }
 
@@ -82,12 +104,12 @@ MapReader::MapReader(std::shared_ptr<Sink> shared, const DocumentValue &map,
                      std::string path)
     : sink(std::move(shared)) {
   // A map may be opened more than once; what one reader knows is known.
-  for (const std::shared_ptr<Level> &open : sink->levels)
-    if (open->map == &map) {
-      level = open;
-      return;
-    }
-  level = std::make_shared<Level>();
+  std::shared_ptr<Level> &known = sink->levelOf[&map];
+  if (known) {
+    level = known;
+    return;
+  }
+  level = known = std::make_shared<Level>();
   level->map = &map;
   level->path = std::move(path);
   sink->levels.push_back(level);
@@ -108,20 +130,20 @@ MapReader::MapReader(const Document &document)
 
 const std::string &MapReader::file() const { return sink->file; }
 int MapReader::line() const { return level->map->line; }
-bool MapReader::ok() const { return sink->problems.empty(); }
+bool MapReader::ok() const { return !sink->worst; }
 
 std::string MapReader::pathOf(std::string_view key) const {
   return joinPath(level->path, key);
 }
 
 void MapReader::know(std::string_view key) {
-  if (!std::count(level->known.begin(), level->known.end(), key))
+  if (level->isKnown.emplace(key).second)
     level->known.emplace_back(key);
 }
 
 const DocumentValue *MapReader::value(std::string_view key) {
   know(key);
-  return level->map->find(key);
+  return level->find(key);
 }
 
 bool MapReader::has(std::string_view key) {
@@ -135,7 +157,7 @@ void MapReader::failAt(int line, std::string_view key,
 }
 
 void MapReader::fail(std::string_view key, const std::string &message) {
-  const DocumentValue *found = level->map->find(key);
+  const DocumentValue *found = level->find(key);
   failAt(found ? found->line : line(), key, message);
 }
 
@@ -361,11 +383,7 @@ Result<void> MapReader::finish() {
     sink->rejectUnknownKeys(*each);
   if (ok())
     return {};
-  auto first = std::min_element(
-      sink->problems.begin(), sink->problems.end(), [](auto &a, auto &b) {
-        return std::tie(a.rank, a.line) < std::tie(b.rank, b.line);
-      });
-  return Error{first->message};
+  return Error{sink->worst->message};
 }
 
 std::string IntegerRange::describe() const {

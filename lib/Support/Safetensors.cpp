@@ -36,6 +36,8 @@ static constexpr std::array<TypeFacts, 15> typeFacts = {{{"BOOL", 1},
                                                          {"I64", 8},
                                                          {"F64", 8}}};
 
+// No model has longer names or more dimensions.
+static constexpr std::size_t maxNameBytes = 4096, maxDimensions = 32;
 // What the format's own implementation accepts.
 static constexpr std::uint64_t maxHeaderBytes = 100'000'000;
 
@@ -55,6 +57,9 @@ std::optional<TensorType> heddle::tensorTypeByName(std::string_view name) {
 }
 
 std::int64_t TensorEntry::elements() const {
+  // Zero times what does not fit into 64 bits is zero.
+  if (std::find(shape.begin(), shape.end(), 0) != shape.end())
+    return 0;
   return std::accumulate(shape.begin(), shape.end(), std::int64_t{1},
                          std::multiplies<>());
 }
@@ -79,6 +84,10 @@ static Result<TensorEntry> readEntry(const DocumentValue::Entry &entry,
   auto bad = [&](const std::string &message) {
     return Error{fmt::format("{}: tensor '{}': {}", where, entry.key, message)};
   };
+  if (entry.key.size() > maxNameBytes)
+    return Error{fmt::format("{}: found a tensor's name of {} bytes, expected "
+                             "at most {}",
+                             where, entry.key.size(), maxNameBytes)};
   MapReader reader(where, entry.value, entry.key);
   std::string type = reader.string("dtype");
   std::vector<std::int64_t> shape =
@@ -94,6 +103,9 @@ static Result<TensorEntry> readEntry(const DocumentValue::Entry &entry,
     return bad(
         fmt::format("found dtype \"{}\", expected one like \"F32\"", type));
   tensor.type = *known;
+  if (shape.size() > maxDimensions)
+    return bad(fmt::format("found {} dimensions, expected at most {}",
+                           shape.size(), maxDimensions));
   tensor.shape = std::move(shape);
   tensor.begin = static_cast<std::uint64_t>(place[0]);
   tensor.end = static_cast<std::uint64_t>(place[1]);

@@ -139,3 +139,44 @@ Result<std::string_view> detail::checkText(std::string_view text,
     return Error{fmt::format("{}: the file is empty, expected keys", file)};
   return text;
 }
+
+/// Bytes of the control character that a text begins with; 0 where it is none.
+static std::size_t controlLength(std::string_view text) {
+  const auto first = static_cast<unsigned char>(text[0]);
+  if (first < 0x20 || first == 0x7f)
+    return 1;
+  const bool isC1 = first == 0xc2 && text.size() > 1 &&
+                    static_cast<unsigned char>(text[1]) < 0xa0;
+  return isC1 ? 2 : 0;
+}
+
+Result<void> detail::checkKey(std::string_view key, const std::string &file,
+                              int line) {
+  for (std::size_t i = 0; i < key.size(); ++i)
+    if (controlLength(key.substr(i)))
+      return errorAt(file, line,
+                     fmt::format("found a control character in key {}, "
+                                 "expected a word",
+                                 jsonString(key.substr(0, 60))));
+  return {};
+}
+
+std::string heddle::jsonString(std::string_view text) {
+  std::string out = "\"";
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    const std::size_t control = controlLength(text.substr(i));
+    if (c == '"' || c == '\\')
+      out += '\\';
+    if (control == 0) {
+      out += c;
+      continue;
+    }
+    // The second byte of two has the character's number.
+    i += control - 1;
+    out +=
+        fmt::format("\\u{:04x}",
+                    static_cast<unsigned>(static_cast<unsigned char>(text[i])));
+  }
+  return out + '"';
+}

@@ -24,6 +24,9 @@ Error errorAt(const std::string &file, int line, const std::string &message);
 Result<std::string_view> checkText(std::string_view text,
                                    const std::string &file);
 
+/// That a key has no control characters: keys stand in messages and logs.
+Result<void> checkKey(std::string_view key, const std::string &file, int line);
+
 } // namespace heddle::detail
 
 #endif

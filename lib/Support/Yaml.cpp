@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <sstream>
+#include <unordered_set>
 
 using namespace heddle;
 using detail::errorAt;
@@ -73,6 +74,7 @@ private:
   struct Level {
     DocumentValue value;
     bool hasKey = false; ///< of a map: the next event is a value
+    std::unordered_set<std::string> keys = {};
   };
 
   [[noreturn]] void stop(const YAML::Mark &mark, const std::string &message) {
@@ -128,7 +130,9 @@ private:
     if (key.text.empty())
       throw Stop{
           errorAt(file, key.line, "found an empty key, expected a word")};
-    if (level.value.find(key.text))
+    if (auto plain = detail::checkKey(key.text, file, key.line); !plain)
+      throw Stop{plain.error()};
+    if (!level.keys.insert(key.text).second)
       throw Stop{errorAt(file, key.line,
                          fmt::format("key '{}' is given twice, expected once; "
                                      "remove one",

@@ -53,7 +53,7 @@ TEST(Safetensors, WritesWhatItReads) {
   test::TemporaryFolder folder;
   std::filesystem::path path = folder.path / "w.safetensors";
   std::vector<TensorEntry> tensors = {
-      {"model.\"x\"\n", TensorType::F32, {2, 1}, 0, 0},
+      {"model.\"x\"\\", TensorType::F32, {2, 1}, 0, 0},
       {"y", TensorType::U8, {3}, 0, 0}};
   Result<SafetensorsWriter> writer =
       SafetensorsWriter::create(path, tensors, {{"step", "7"}});
