@@ -29,6 +29,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -57,6 +58,23 @@ struct FileRecord {
   uint32_t headerCrc = 0, crc = 0; ///< CRC-32C; the second of the whole file
 };
 
+/// The loss scale behind a step (LossScale.h) and how far its rules have come.
+struct Scaling {
+  double scale = 1;
+  int64_t finiteSteps = 0;  ///< since it has changed last
+  int64_t patience = 1;     ///< overflows left until it halves
+  int64_t skippedInRow = 0; ///< at the least scale
+
+  bool operator==(const Scaling &) const = default;
+};
+
+/// What changes from step to step beside tensors, but not with the step's
+/// number alone.
+struct Carried {
+  int64_t skippedSteps = 0;       ///< not counted by the optimizer: overflows
+  std::optional<Scaling> scaling; ///< of runs that scale their loss
+};
+
 /// What training goes on from, beside tensors. Random numbers are a function
 /// of (seed, step) and places in the whole model, samples of (seed, step,
 /// number in the batch): these numbers are all of their state.
@@ -66,6 +84,7 @@ struct Progress {
   int64_t dataBytes = 0;  ///< size of the file of samples; 0: not known
   runtime::Optimizer optimizer;
   runtime::Schedule schedule;
+  Carried carried;
   int64_t interruptions = 0; ///< runs that ended and were resumed
   int64_t deviceSeconds = 0; ///< of all runs so far, all ranks added up
 };

@@ -82,6 +82,21 @@ public:
   MapReader reader;
 };
 
+Scaling readScaling(Fields &scaler) {
+  Scaling s;
+  s.finiteSteps = scaler.number("growth");
+  // Below 0 where it halved more than once in a row.
+  const int64_t most = IntegerRange::positive().max;
+  s.patience = scaler.reader.integer("hysteresis", {-most, most});
+  s.scale = scaler.exact("scale");
+  s.skippedInRow = scaler.number("skipped_run");
+  if (!(s.scale > 0) || !std::isfinite(float(s.scale)) || float(s.scale) == 0)
+    scaler.reader.fail("scale", fmt::format("found {}, expected a positive "
+                                            "number that a float holds",
+                                            s.scale));
+  return s;
+}
+
 void readProgress(Fields &state, Progress &p) {
   if (auto data = state.map("data")) {
     p.dataBytes = data->number("dataset_nbytes");
@@ -98,6 +113,7 @@ void readProgress(Fields &state, Progress &p) {
     p.optimizer.clipNorm = o->exact("clip_norm");
     p.optimizer.eps = o->exact("eps");
     p.optimizer.learningRate = o->exact("learning_rate");
+    p.carried.skippedSteps = o->number("skipped_steps");
     p.optimizer.type = o->text("type");
     p.optimizer.weightDecay = o->exact("weight_decay");
   }
@@ -105,6 +121,9 @@ void readProgress(Fields &state, Progress &p) {
     rng->reader.choice("kind", {"philox4x32-10"});
     p.seed = rng->reader.integer("seed", {});
   }
+  if (state.reader.has("scaler"))
+    if (auto scaler = state.map("scaler"))
+      p.carried.scaling = readScaling(*scaler);
   if (auto sched = state.map("sched")) {
     p.schedule.finalLr = sched->exact("final_lr");
     p.schedule.steps = sched->number("steps");
@@ -281,6 +300,17 @@ Result<Manifest> readManifest(const DocumentValue &value,
 } // namespace
 
 Result<void> checkManifest(const Manifest &m, const std::string &path) {
+  const Progress &p = m.progress;
+  int64_t consumed = 0;
+  if (__builtin_mul_overflow(m.step, p.globalBatch, &consumed) ||
+      p.nextSample != consumed)
+    return Error{fmt::format("{}: key 'state.data.next_sample': found {}, "
+                             "expected step {} times global_batch {}",
+                             path, p.nextSample, m.step, p.globalBatch)};
+  if (p.carried.skippedSteps > m.step)
+    return Error{fmt::format("{}: key 'state.optimizer.skipped_steps': found "
+                             "{}, expected at most step {}",
+                             path, p.carried.skippedSteps, m.step)};
   std::set<std::string> names;
   for (const FileRecord &file : m.files)
     if (!names.insert(file.name).second)

@@ -47,6 +47,12 @@ std::string textOf(const StateRecord &s) {
   return text + fmt::format("],\"shape\":{}}}", list(s.shape));
 }
 
+std::string textOf(const Scaling &s) {
+  return fmt::format("{{\"growth\":{},\"hysteresis\":{},\"scale\":{},"
+                     "\"skipped_run\":{}}}",
+                     s.finiteSteps, s.patience, exact(s.scale), s.skippedInRow);
+}
+
 std::string textOf(const Progress &p) {
   const runtime::Optimizer &o = p.optimizer;
   const runtime::Schedule &s = p.schedule;
@@ -59,13 +65,16 @@ std::string textOf(const Progress &p) {
                       p.deviceSeconds, p.interruptions);
   text += fmt::format(
       "\"optimizer\":{{\"beta1\":{},\"beta2\":{},\"clip_norm\":{},\"eps\":{},"
-      "\"learning_rate\":{},\"type\":{},\"weight_decay\":{}}},",
+      "\"learning_rate\":{},\"skipped_steps\":{},\"type\":{},"
+      "\"weight_decay\":{}}},",
       exact(o.betas.first), exact(o.betas.second), exact(o.clipNorm),
-      exact(o.eps), exact(o.learningRate), quoted(o.type),
-      exact(o.weightDecay));
+      exact(o.eps), exact(o.learningRate), p.carried.skippedSteps,
+      quoted(o.type), exact(o.weightDecay));
   // Random.h: the words are counted, so seed and step are the whole state.
   text += fmt::format("\"rng\":{{\"kind\":\"philox4x32-10\",\"seed\":{}}},",
                       p.seed);
+  text += fmt::format("\"scaler\":{},",
+                      p.carried.scaling ? textOf(*p.carried.scaling) : "null");
   return text + fmt::format("\"sched\":{{\"final_lr\":{},\"steps\":{},"
                             "\"type\":{},\"warmup_steps\":{}}}}}",
                             exact(s.finalLr), s.steps, quoted(s.type),

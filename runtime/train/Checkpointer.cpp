@@ -1,12 +1,12 @@
 #include "runtime/train/Checkpointer.h"
 
 #include "heddle/Support/SaveInterval.h"
+#include "runtime/checkpoint/Checksum.h"
 #include "runtime/common/Status.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <chrono>
 #include <cmath>
 #include <cstring>
@@ -32,12 +32,6 @@ double now() {
 
 void mix(double &mean, double value) {
   mean = mean == 0 ? value : 0.7 * mean + 0.3 * value;
-}
-
-uint64_t wordOf(const std::string &id, size_t first) {
-  uint64_t word = 0;
-  std::from_chars(id.data() + first, id.data() + first + 16, word, 16);
-  return word;
 }
 
 } // namespace
@@ -127,14 +121,17 @@ heddle_rt_status Checkpointer::makeCopy() {
   return HEDDLE_RT_OK;
 }
 
-heddle_rt_status Checkpointer::open(int64_t &step) {
+heddle_rt_status Checkpointer::open(int64_t &step, checkpoint::Carried &found) {
   HEDDLE_RT_TRY(takeFolder());
+  if (rank.rank == 0)
+    run = checkpoint::newId();
+  HEDDLE_RT_TRY(rank.shareText(0, run));
   if (!options.saveEvery.empty())
     HEDDLE_RT_TRY(makeCopy());
   step = 0;
   if (!options.resume)
     return HEDDLE_RT_OK;
-  HEDDLE_RT_TRY(resume(step));
+  HEDDLE_RT_TRY(resume(step, found));
   lastSaved = step;
   if (nextSave != kNever)
     nextSave = interval > 0 ? (step / interval + 1) * interval : step + 1;
@@ -163,6 +160,7 @@ Manifest Checkpointer::manifest() const {
   m.progress.dataBytes = ignored ? 0 : int64_t(bytes);
   m.progress.optimizer = t.optimizer;
   m.progress.schedule = t.schedule;
+  m.progress.carried = carried;
   m.progress.interruptions = interruptions;
   m.progress.deviceSeconds =
       deviceSeconds + int64_t((now() - started) * double(rank.size));
@@ -180,22 +178,13 @@ void Checkpointer::runInBackground(std::function<Result<void>()> work) {
   });
 }
 
-heddle_rt_status Checkpointer::begin(int64_t step) {
+heddle_rt_status Checkpointer::begin(int64_t step,
+                                     const checkpoint::Carried &state) {
   const double start = now();
-  name = {options.checkpoints, std::string(32, '0'), step};
-  Result<void> made;
-  if (rank.rank == 0) {
-    name.id = checkpoint::newId();
-    made = checkpoint::beginSave(
-        files, name, uint64_t(checkpoint::bytesOfSave(rank.tables)));
-  }
-  std::vector<int64_t> all;
-  HEDDLE_RT_TRY(rank.gather(
-      {made ? 0 : 1, int64_t(wordOf(name.id, 0)), int64_t(wordOf(name.id, 16))},
-      all));
-  if (all[0] != 0)
-    return saveFailed(0, made.message());
-  name.id = fmt::format("{:016x}{:016x}", uint64_t(all[1]), uint64_t(all[2]));
+  carried = state;
+  const std::string id =
+      checkpoint::sha256(fmt::format("{} {} {}", run, step, ++saves));
+  name = {options.checkpoints, id.substr(0, 32), step};
   for (const SavedItem &item : plan.items) {
     const Extents extents = extentsOf(rank.tables, rank.rank, *item.state);
     HEDDLE_RT_TRY(rank.copyOut(
@@ -206,6 +195,17 @@ heddle_rt_status Checkpointer::begin(int64_t step) {
   HEDDLE_RT_TRY(rank.synchronize());
   mix(pause, now() - start);
   saveStarted = start;
+  phase = Phase::Preparing;
+  if (rank.rank == 0)
+    runInBackground([this] {
+      return checkpoint::beginSave(
+          files, name, uint64_t(checkpoint::bytesOfSave(rank.tables)));
+    });
+  return HEDDLE_RT_OK;
+}
+
+/// The folder is there.
+heddle_rt_status Checkpointer::startWriting() {
   phase = Phase::Writing;
   runInBackground([this]() -> Result<void> {
     const auto bytes = std::as_bytes(std::span(copy, size_t(plan.copyBytes)));
@@ -319,20 +319,25 @@ heddle_rt_status Checkpointer::endSave(const std::vector<int64_t> &outcomes) {
 /// One look at the save in flight. What is done next follows from what all
 /// ranks have said, so all do the same.
 heddle_rt_status Checkpointer::advance() {
-  const bool isOver = phase == Phase::Committing && rank.rank != 0;
+  // What only the first rank does.
+  const bool isFirsts = phase != Phase::Writing;
+  const bool isOver = isFirsts && rank.rank != 0;
   std::vector<int64_t> all;
   HEDDLE_RT_TRY(rank.gather({isOver ? int64_t(Done) : outcome.load()}, all));
+  if (isFirsts && all[0] == Running)
+    return HEDDLE_RT_OK;
   if (phase == Phase::Committing)
-    return all[0] == Running ? HEDDLE_RT_OK : endSave(all);
+    return endSave(all);
   if (std::count(all.begin(), all.end(), int64_t(Running)) > 0)
     return HEDDLE_RT_OK;
   const auto failed = std::find(all.begin(), all.end(), int64_t(Failed));
   if (failed != all.end())
     return saveFailed(failed - all.begin(), failure);
-  return startCommit();
+  return phase == Phase::Preparing ? startWriting() : startCommit();
 }
 
-heddle_rt_status Checkpointer::boundary(int64_t step, double seconds) {
+heddle_rt_status Checkpointer::boundary(int64_t step, double seconds,
+                                        const checkpoint::Carried &state) {
   mix(stepSeconds, seconds);
   if (phase != Phase::Idle)
     HEDDLE_RT_TRY(advance());
@@ -348,7 +353,7 @@ heddle_rt_status Checkpointer::boundary(int64_t step, double seconds) {
   }
   // Where it is to be found how often, that is known when this one is written.
   nextSave = options.saveSteps() > 0 ? step + interval : kNever;
-  return begin(step);
+  return begin(step, state);
 }
 
 heddle_rt_status Checkpointer::drain() {
@@ -359,11 +364,12 @@ heddle_rt_status Checkpointer::drain() {
   return HEDDLE_RT_OK;
 }
 
-heddle_rt_status Checkpointer::finish(int64_t step) {
+heddle_rt_status Checkpointer::finish(int64_t step,
+                                      const checkpoint::Carried &state) {
   HEDDLE_RT_TRY(drain());
   if (options.saveEvery.empty() || step == 0 || lastSaved == step)
     return HEDDLE_RT_OK;
-  HEDDLE_RT_TRY(begin(step));
+  HEDDLE_RT_TRY(begin(step, state));
   HEDDLE_RT_TRY(drain());
   if (lastSaved == step)
     return HEDDLE_RT_OK;

@@ -18,8 +18,9 @@
 namespace heddle::train {
 
 /// One rank's part of all checkpoints of a run. A save is in two phases: the
-/// states are copied while training stands still, then a thread writes the
-/// copy. Ranks agree at the boundaries of steps, by a gather of few numbers
+/// states are copied while training stands still, without a word between ranks
+/// and without the disk; then threads make the folder, write the copies, and
+/// commit. Ranks agree at the boundaries of steps, by a gather of few numbers
 /// while a save is in flight and by none otherwise; all calls are collective.
 class Checkpointer {
 public:
@@ -32,29 +33,34 @@ public:
 
   /// Takes the folder. With --resume fills the states and gives the step that
   /// they are behind; else 0, and the folder has to have no checkpoints.
-  heddle_rt_status open(int64_t &step);
+  /// `carried` is what the run begins with, then what it goes on with.
+  heddle_rt_status open(int64_t &step, checkpoint::Carried &carried);
   /// Behind each step: ends a save that is written, begins one that is due.
   /// A failed one is told; the third in a row is an error.
-  heddle_rt_status boundary(int64_t step, double stepSeconds);
+  heddle_rt_status boundary(int64_t step, double stepSeconds,
+                            const checkpoint::Carried &carried);
   /// Behind the last step: saves it, and waits until all is written.
-  heddle_rt_status finish(int64_t step);
+  heddle_rt_status finish(int64_t step, const checkpoint::Carried &carried);
 
   /// Waits until what is in flight is written: also where training stops with
   /// an error that all ranks share.
   heddle_rt_status drain();
 
 private:
-  enum class Phase { Idle, Writing, Committing };
+  enum class Phase { Idle, Preparing, Writing, Committing };
   enum Outcome : int64_t { Running, Done, Failed };
 
   heddle_rt_status takeFolder();
   heddle_rt_status makeCopy();
-  heddle_rt_status resume(int64_t &step);
+  heddle_rt_status resume(int64_t &step, checkpoint::Carried &carried);
   heddle_rt_status choose(std::optional<checkpoint::Checkpoint> &chosen);
   heddle_rt_status checkProgress(const checkpoint::Manifest &manifest);
   heddle_rt_status load(const checkpoint::Checkpoint &from);
-  heddle_rt_status begin(int64_t step);
+  void goOn(const checkpoint::Manifest &manifest,
+            checkpoint::Carried &found) const;
+  heddle_rt_status begin(int64_t step, const checkpoint::Carried &carried);
   heddle_rt_status advance();
+  heddle_rt_status startWriting();
   heddle_rt_status startCommit();
   Result<void> removeOlder() const;
   heddle_rt_status endSave(const std::vector<int64_t> &outcomes);
@@ -76,6 +82,7 @@ private:
   char *copy = nullptr;
   Phase phase = Phase::Idle;
   checkpoint::SaveName name;
+  checkpoint::Carried carried; ///< of the save in flight
   std::thread writer;
   std::atomic<int64_t> outcome{Running}; ///< of the thread
   std::string failure;                   ///< where it failed
@@ -83,6 +90,8 @@ private:
   std::vector<int64_t> report;
   std::vector<std::vector<int64_t>> reports; ///< of all, on the first rank
 
+  std::string run;    ///< an id of this run, that of its saves are made of
+  int64_t saves = 0;  ///< begun by this run
   std::string parent; ///< id of the checkpoint that the run goes on from
   int64_t interruptions = 0, deviceSeconds = 0; ///< before this run
   double started = 0, saveStarted = 0;

@@ -5,6 +5,8 @@
 
 #include "heddle/Runtime/Tables.h"
 
+#include "runtime/checkpoint/Manifest.h"
+
 #include <algorithm>
 
 namespace heddle::train {
@@ -19,9 +21,27 @@ public:
       : rules(rules), scale(rules.initial), patience(rules.hysteresis) {}
 
   double value() const { return scale; }
+  /// Steps in a row that were not finite with the least scale there may be.
+  int64_t skippedAtLeast() const { return skippedInRow; }
+
+  /// How far its rules have come, and on from there. Under other rules the
+  /// scale stays within them.
+  checkpoint::Scaling state() const {
+    return {scale, finiteSteps, patience, skippedInRow};
+  }
+  void restore(const checkpoint::Scaling &from) {
+    scale = std::max(from.scale, rules.minimum);
+    // Where these rules would have let it grow before, it does next.
+    finiteSteps = rules.growthInterval > 0
+                      ? std::min(from.finiteSteps, rules.growthInterval - 1)
+                      : from.finiteSteps;
+    patience = std::min(from.patience, rules.hysteresis);
+    skippedInRow = from.skippedInRow;
+  }
 
   /// Behind a step, whose gradients were all finite or not.
   void update(bool finite) {
+    skippedInRow = !finite && scale <= rules.minimum ? skippedInRow + 1 : 0;
     if (!finite) {
       finiteSteps = 0;
       if (--patience <= 0)
@@ -41,7 +61,7 @@ private:
 
   runtime::LossScaling rules;
   double scale;
-  int64_t finiteSteps = 0, patience;
+  int64_t finiteSteps = 0, patience, skippedInRow = 0;
 };
 
 } // namespace heddle::train

@@ -70,8 +70,6 @@ heddle_rt_status Checkpointer::checkProgress(const Manifest &manifest) {
     HEDDLE_RT_TRY(same("seed", p.seed, t.seed));
     HEDDLE_RT_TRY(same("global_batch", p.globalBatch, t.globalBatch));
     HEDDLE_RT_TRY(same("sequence_length", p.sequenceLength, t.sequenceLength));
-    HEDDLE_RT_TRY(
-        same("next_sample", p.nextSample, manifest.step * t.globalBatch));
   }
   common = false;
   if (rank.rank != 0 || manifest.step == 0)
@@ -97,6 +95,19 @@ heddle_rt_status Checkpointer::checkProgress(const Manifest &manifest) {
   return HEDDLE_RT_OK;
 }
 
+/// Takes what the checkpoint has of `found`, and says where it has none.
+void Checkpointer::goOn(const Manifest &manifest,
+                        checkpoint::Carried &found) const {
+  const checkpoint::Carried &saved = manifest.progress.carried;
+  if (manifest.step > 0 && found.scaling && !saved.scaling && rank.rank == 0)
+    note(fmt::format("warning: the program scales its loss, the run of the "
+                     "checkpoint did not: the scale begins at {:g}",
+                     found.scaling->scale));
+  found.skippedSteps = saved.skippedSteps;
+  if (found.scaling && saved.scaling)
+    found.scaling = saved.scaling;
+}
+
 heddle_rt_status Checkpointer::load(const Checkpoint &from) {
   const Result<checkpoint::ReadPlan> reads =
       checkpoint::planReads(from.manifest(), rank.tables, rank.rank);
@@ -117,7 +128,8 @@ heddle_rt_status Checkpointer::load(const Checkpoint &from) {
   return agree(done);
 }
 
-heddle_rt_status Checkpointer::resume(int64_t &step) {
+heddle_rt_status Checkpointer::resume(int64_t &step,
+                                      checkpoint::Carried &found) {
   std::optional<Checkpoint> from;
   HEDDLE_RT_TRY(choose(from));
   const Manifest &manifest = from->manifest();
@@ -125,6 +137,7 @@ heddle_rt_status Checkpointer::resume(int64_t &step) {
   HEDDLE_RT_TRY(agree(checkpoint::checkFits(manifest, rank.tables)));
   HEDDLE_RT_TRY(load(*from));
   step = manifest.step;
+  goOn(manifest, found);
   parent = manifest.id;
   interruptions = manifest.progress.interruptions + (step > 0);
   deviceSeconds = manifest.progress.deviceSeconds;

@@ -11,7 +11,6 @@
 #include "runtime/common/Status.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -39,48 +38,28 @@ struct Plan {
   int64_t scalarsAt = 0;
 };
 
-std::string escaped(const std::string &text) {
-  std::string to;
-  for (char c : text)
-    if (c == '"' || c == '\\')
-      to += {'\\', c};
-    else
-      to += c;
-  return to;
-}
-
 Plan planFile(const runtime::Tables &tables,
               const std::vector<SavedKind> &kinds,
               const std::vector<ScalarTensor> &scalars) {
   Plan plan;
-  std::string json = "{\"__metadata__\":{\"format\":\"pt\"}";
-  int64_t end = 0;
-  const auto entry = [&](const std::string &name, std::string_view dtype,
-                         const std::vector<int64_t> &shape, int64_t bytes) {
-    json += fmt::format(
-        ",\"{}\":{{\"dtype\":\"{}\",\"shape\":[{}],\"data_offsets\":[{},{}]}}",
-        escaped(name), dtype, fmt::join(shape, ","), end, end + bytes);
-    end += bytes;
-  };
+  std::vector<TensorEntry> entries;
   for (const auto &[kind, prefix, scale] : kinds)
     for (const State &state : tables.states)
       for (int64_t i = 0; state.kind == kind && i < state.layers; ++i) {
-        plan.parts.push_back({&state, i, end, float(scale)});
-        entry(prefix + state.instanceName(i), "F32", state.file.shape,
-              elementsOf(state.file.shape) * 4);
+        plan.parts.push_back({&state, i, 0, float(scale)});
+        entries.push_back({prefix + state.instanceName(i), TensorType::F32,
+                           state.file.shape, 0, 0});
       }
-  plan.scalarsAt = end;
   for (const ScalarTensor &scalar : scalars)
-    entry(scalar.name, tensorTypeName(scalar.type), {},
-          int64_t(scalar.bytes.size()));
-  json += '}';
-  json.resize((json.size() + 7) / 8 * 8, ' ');
-  for (int i = 0; i < 8; ++i)
-    plan.header += char(uint64_t(json.size()) >> (8 * i));
-  plan.header += json;
-  for (Plan::Part &part : plan.parts)
-    part.offset += int64_t(plan.header.size());
-  plan.scalarsAt += int64_t(plan.header.size());
+    entries.push_back({scalar.name, scalar.type, {}, 0, 0});
+  plan.header = safetensorsHeader(entries, {{"format", "pt"}});
+  const auto start = int64_t(plan.header.size());
+  for (size_t i = 0; i < plan.parts.size(); ++i)
+    plan.parts[i].offset = start + int64_t(entries[i].begin);
+  // The scalars are the last ones.
+  plan.scalarsAt = start;
+  if (!plan.parts.empty())
+    plan.scalarsAt += int64_t(entries[plan.parts.size() - 1].end);
   return plan;
 }
 

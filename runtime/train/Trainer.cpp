@@ -54,6 +54,11 @@ public:
   heddle_rt_status run();
 
 private:
+  /// What a checkpoint behind the last step has to say beside tensors.
+  checkpoint::Carried carried() const {
+    return {overflows,
+            scalesLoss ? std::optional(lossScale.state()) : std::nullopt};
+  }
   heddle_rt_status openLog(int64_t done);
   heddle_rt_status step(int64_t number);
   heddle_rt_status train(StepResult &result);
@@ -94,11 +99,10 @@ private:
   Progress progress;
   LossScale lossScale;
   const bool scalesLoss;
-  int64_t overflows = 0;    ///< steps that were skipped for them
-  int64_t passedOver = 0;   ///< in a row, by --guard
-  int64_t norms = 0;        ///< seen by --norm-limit
-  double usualNorm = 0;     ///< their moving mean
-  int64_t skippedInRow = 0; ///< at the least loss scale
+  int64_t overflows = 0;  ///< steps that were skipped for them
+  int64_t passedOver = 0; ///< in a row, by --guard
+  int64_t norms = 0;      ///< seen by --norm-limit
+  double usualNorm = 0;   ///< their moving mean
   Batch batch;
   std::unique_ptr<std::FILE, int (*)(std::FILE *)> log{nullptr, std::fclose};
 };
@@ -144,18 +148,15 @@ heddle_rt_status Trainer::run() {
   std::optional<Checkpointer> checkpoints;
   int64_t done = 0;
   flight.enter(runtime::Section::Load);
-  if (job.options.savesOrResumes() && scalesLoss) {
-    common = true;
-    return runtime::invalid(
-        "--save-every, --resume: the program scales its loss (fp16), and "
-        "checkpoints have no place for the scale yet; --save FILE leaves the "
-        "parameters behind the last step");
-  }
   if (job.options.savesOrResumes()) {
     checkpoints.emplace(
         rank, job.options, *job.files, common,
         [this](const std::string &text) { progress.note(text); });
-    HEDDLE_RT_TRY(checkpoints->open(done));
+    checkpoint::Carried found = carried();
+    HEDDLE_RT_TRY(checkpoints->open(done, found));
+    overflows = found.skippedSteps;
+    if (found.scaling)
+      lossScale.restore(*found.scaling);
   }
   HEDDLE_RT_TRY(openLog(done));
   if (!job.options.resume)
@@ -175,11 +176,11 @@ heddle_rt_status Trainer::run() {
       return runtime::fail(status, "{}", why);
     }
     if (checkpoints)
-      HEDDLE_RT_TRY(checkpoints->boundary(number, now() - start));
+      HEDDLE_RT_TRY(checkpoints->boundary(number, now() - start, carried()));
   }
   flight.enter(runtime::Section::Finish);
   if (checkpoints)
-    HEDDLE_RT_TRY(checkpoints->finish(std::max(done, job.steps)));
+    HEDDLE_RT_TRY(checkpoints->finish(std::max(done, job.steps), carried()));
   if (!job.options.save.empty())
     HEDDLE_RT_TRY(writeStates(rank, job.options.save,
                               {{hasMasters() ? "master" : "parameter", ""}},
@@ -480,14 +481,11 @@ heddle_rt_status Trainer::report(const StepResult &result) {
 std::string Trainer::whyStopped(const StepResult &result) {
   if (result.counted == 0)
     return "";
-  const bool isLeast =
-      scalesLoss && result.lossScale <= tables.lossScaling.minimum;
-  skippedInRow = result.skipped && isLeast ? skippedInRow + 1 : 0;
-  if (skippedInRow == kMostSkipped)
+  if (result.skipped && lossScale.skippedAtLeast() == kMostSkipped)
     return fmt::format("step {}: gradients overflowed in {} steps in a row at "
                        "the least loss scale {:g}; training stopped (a lower "
                        "learning rate or loss_scale.minimum may help)",
-                       result.step, skippedInRow, result.lossScale);
+                       result.step, kMostSkipped, result.lossScale);
   if (result.skipped)
     return "";
   if (!std::isfinite(result.loss))

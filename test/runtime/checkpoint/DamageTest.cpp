@@ -193,6 +193,7 @@ TEST(Manifest, ComesBackAsItWas) {
   Manifest m = Checkpoint::open(disk, kFolder)->manifest();
   m.progress.optimizer.learningRate = 0.1;
   m.progress.schedule = {"cosine", 3, 100, 1e-300};
+  m.progress.carried = {1, Scaling{0x1p-14 / 3, 1999, -3, 4}};
   m.createdUnixNs = 1764520000123456789;
   const std::string text = manifestText(m);
   const Result<Manifest> again = parseManifest(text, "m");
@@ -200,6 +201,12 @@ TEST(Manifest, ComesBackAsItWas) {
   EXPECT_EQ(manifestText(*again), text);
   EXPECT_EQ(again->progress.optimizer.learningRate, 0.1);
   EXPECT_EQ(again->progress.schedule.finalLr, 1e-300);
+  EXPECT_EQ(again->progress.carried.skippedSteps, 1);
+  EXPECT_EQ(again->progress.carried.scaling, m.progress.carried.scaling);
+  m.progress.carried.scaling = std::nullopt;
+  const Result<Manifest> without = parseManifest(manifestText(m), "m");
+  ASSERT_TRUE(without) << without.message();
+  EXPECT_FALSE(without->progress.carried.scaling);
 }
 
 TEST(Manifest, WhatIsWrongIsNamed) {
@@ -231,6 +238,20 @@ TEST(Manifest, WhatIsWrongIsNamed) {
               HasSubstr("tensor 'huge' (param): the shape has more than"));
   EXPECT_THAT(refused([](auto &m) { m.id = "short"; }),
               HasSubstr("32 hexadecimal digits"));
+  EXPECT_THAT(refused([](auto &m) { m.progress.nextSample += 1; }),
+              HasSubstr("next_sample"));
+  EXPECT_THAT(refused([](auto &m) {
+                m.step = INT64_C(1) << 53;
+                m.progress.globalBatch = INT64_C(1) << 53;
+              }),
+              HasSubstr("next_sample"));
+  EXPECT_THAT(refused([](auto &m) { m.progress.carried.skippedSteps = 99; }),
+              HasSubstr("skipped_steps"));
+  for (double scale : {0.0, -1.0, 1e300, 1e-300})
+    EXPECT_THAT(
+        refused([&](auto &m) { m.progress.carried.scaling = Scaling{scale}; }),
+        HasSubstr("key 'state.scaler.scale'"))
+        << scale;
 }
 
 TEST(Manifest, TextThatIsNoneIsRefused) {
