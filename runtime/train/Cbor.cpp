@@ -5,6 +5,7 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <unordered_set>
 
 namespace heddle::train {
 
@@ -106,22 +107,23 @@ private:
     to.kind = DocumentValue::Kind::List;
     if (bytes.size() - at < count) // an item has at least one byte
       return fail("the file ends within an array");
-    to.items.resize(count);
-    for (DocumentValue &value : to.items)
-      if (!item(value, depth + 1))
+    // One by one: lists in lists could ask for all of the rest at each level.
+    for (uint64_t i = 0; i < count; ++i)
+      if (!item(to.items.emplace_back(), depth + 1))
         return false;
     return true;
   }
 
   bool map(DocumentValue &to, uint64_t count, int depth) {
     to.kind = DocumentValue::Kind::Map;
+    std::unordered_set<std::string> seen;
     for (uint64_t i = 0; i < count; ++i) {
       DocumentValue key;
       if (!item(key, depth + 1))
         return false;
       if (key.kind != DocumentValue::Kind::String)
         return fail("a key that is no text");
-      if (to.find(key.text))
+      if (!seen.insert(key.text).second)
         return fail(fmt::format("key '{}' again", key.text));
       to.entries.push_back({key.text, 0, {}});
       if (!item(to.entries.back().value, depth + 1))

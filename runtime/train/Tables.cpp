@@ -322,10 +322,25 @@ private:
 // Checking
 //===----------------------------------------------------------------------===//
 
-int64_t product(const std::vector<int64_t> &sizes) {
+/// Far above what there is, far below where sums of them overflow.
+constexpr int64_t kMost = int64_t(1) << 60;
+constexpr int64_t kMostLayers = 1 << 20, kMostRanks = int64_t(1) << 31;
+
+int64_t times(const std::string &what, int64_t a, int64_t b) {
+  int64_t product = 0;
+  if (__builtin_mul_overflow(a, b, &product) || product > kMost)
+    refuse("{}: found sizes {} and {}, expected a product of at most 2^60",
+           what, a, b);
+  return product;
+}
+
+int64_t product(const std::string &what, const std::vector<int64_t> &sizes) {
   int64_t n = 1;
-  for (int64_t size : sizes)
-    n *= size;
+  for (int64_t size : sizes) {
+    if (size < 1)
+      refuse("{}: found a size of {}, expected at least 1", what, size);
+    n = times(what, n, size);
+  }
   return n;
 }
 
@@ -338,12 +353,18 @@ public:
       refuse("version is {}, this program reads 1", t.version);
     checkNumbers();
     checkStages();
-    for (const Arena &arena : t.arenas)
+    for (const Arena &arena : t.arenas) {
       checkByStage("arena " + arena.name, arena.byStage);
+      for (int64_t stage = 0; stage < t.numStages(); ++stage)
+        if (arena.bytesAt(stage) < 0)
+          refuse("arena {}: {} bytes on stage {}", arena.name,
+                 arena.bytesAt(stage), stage);
+    }
     for (const auto &[name, input] : t.inputs) {
       checkLayout("input " + name, input.layout);
-      checkPlaces("input " + name, input,
-                  product(input.layout.local) * bytesOf(input.dtype));
+      checkPlaces(
+          "input " + name, input,
+          times(name, product(name, input.layout.local), bytesOf(input.dtype)));
     }
     for (const auto &[name, output] : t.outputs)
       checkPlaces("output " + name, output, bytesOf(output.dtype));
@@ -367,9 +388,14 @@ private:
 
   void checkNumbers() const {
     std::set<std::string> axes;
-    for (const auto &[axis, size] : t.mesh)
+    int64_t ranks = 1;
+    for (const auto &[axis, size] : t.mesh) {
       if (size < 1 || !axes.insert(axis).second)
         refuse("mesh axis '{}' of size {} is empty or there twice", axis, size);
+      ranks = times("mesh", ranks, size);
+      if (ranks > kMostRanks)
+        refuse("mesh: found {} ranks, expected at most {}", ranks, kMostRanks);
+    }
     const auto positive = [](const char *key, int64_t value) {
       if (value < 1)
         refuse("key '{}': found {}, expected at least 1", key, value);
@@ -399,7 +425,7 @@ private:
           size = 2;
       if (size == 0)
         refuse("{}: the mesh has no axis '{}'", what, name);
-      parts *= size;
+      parts = times(what, parts, size);
     }
     return parts;
   }
@@ -417,8 +443,8 @@ private:
       for (const std::string &axis : l.dims[i])
         if (!used.insert(axis).second)
           refuse("{}: axis '{}' cuts twice", what, axis);
-      if (l.shape[i] < 1 || l.padded[i] < l.shape[i] ||
-          l.local[i] * parts != l.padded[i])
+      if (l.shape[i] < 1 || l.padded[i] < l.shape[i] || l.local[i] < 1 ||
+          times(what, l.local[i], parts) != l.padded[i])
         refuse("{}: dimension {} has shape {}, padded {}, local {} in {} "
                "parts, which do not fit",
                what, i, l.shape[i], l.padded[i], l.local[i], parts);
@@ -427,7 +453,7 @@ private:
 
   /// Bytes that a rank holds of one instance, from its place on.
   int64_t checkRow(const std::string &what, const State &s) const {
-    const int64_t block = product(s.layout.local);
+    const int64_t block = product(what, s.layout.local);
     const int64_t runs = checkAxes(what, s.layout.runs);
     for (const std::string &axis : s.layout.runs)
       for (const auto &axes : s.layout.dims)
@@ -442,7 +468,7 @@ private:
     const int64_t elements = !given    ? block
                              : s.inRow ? s.layout.row
                                        : s.layout.row / runs;
-    return elements * bytesOf(s.dtype);
+    return times(what, elements, bytesOf(s.dtype));
   }
 
   void checkByStage(const std::string &what,
@@ -499,7 +525,7 @@ private:
   void checkState(const std::string &what, const State &s) const {
     checkLayout(what, s.layout);
     const bool family = s.name.find("{}") != std::string::npos;
-    if (s.layers < 1 || (!family && s.layers != 1))
+    if (s.layers < 1 || s.layers > kMostLayers || (!family && s.layers != 1))
       refuse("{}: {} layers of a name {} '{{}}'", what, s.layers,
              family ? "with" : "without");
     const int64_t bytes = checkRow(what, s);
@@ -509,7 +535,8 @@ private:
     checkHeld(what, s);
     for (int64_t stage = 0; stage < t.numStages(); ++stage)
       if (const auto held = int64_t(t.instancesAt(s, stage).size()))
-        checkPlace(what, s, (held - 1) * s.layerStride + bytes, stage);
+        checkPlace(what, s, times(what, held - 1, s.layerStride) + bytes,
+                   stage);
     if (s.init.type != "normal" && s.init.type != "zeros" &&
         s.init.type != "ones")
       refuse("{}: initial values '{}', expected normal, zeros or ones", what,
@@ -529,9 +556,10 @@ private:
     if (!permutation)
       refuse("{}: file.order {} is no permutation of {} dimensions", what,
              fmt::join(s.file.order, " "), rank);
-    if (product(s.file.shape) != product(s.layout.shape))
-      refuse("{}: file.shape has {} elements, shape {}", what,
-             product(s.file.shape), product(s.layout.shape));
+    const int64_t there = product(what, s.file.shape),
+                  here = product(what, s.layout.shape);
+    if (there != here)
+      refuse("{}: file.shape has {} elements, shape {}", what, there, here);
   }
 
   const Tables &t;
