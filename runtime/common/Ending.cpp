@@ -1,19 +1,12 @@
 #include "runtime/common/Ending.h"
 
 #include "heddle/Runtime/Endings.h"
+#include "runtime/common/Launch.h"
 
 #include <cstdio>
 #include <cstdlib>
 
 namespace heddle::runtime {
-
-std::optional<int> launchedRank() {
-  for (const char *name : {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK",
-                           "RANK", "SLURM_PROCID"})
-    if (const char *rank = std::getenv(name))
-      return std::atoi(rank);
-  return std::nullopt;
-}
 
 void recordEnding(int code, const std::string &untold) {
   const char *folder = std::getenv(kEndingsVariable);

@@ -3,13 +3,9 @@
 #ifndef RUNTIME_COMMON_ENDING_H
 #define RUNTIME_COMMON_ENDING_H
 
-#include <optional>
 #include <string>
 
 namespace heddle::runtime {
-
-/// This process's place among those that a launcher started.
-std::optional<int> launchedRank();
 
 /// Leaves how this rank ends where Endings.h says; nothing where nobody asked.
 /// `untold` is a message that went nowhere yet. To be called last, for a

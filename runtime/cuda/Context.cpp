@@ -2,6 +2,7 @@
 
 #include "runtime/cuda/Context.h"
 
+#include "runtime/common/Launch.h"
 #include "runtime/cuda/Products.h"
 #include "runtime/ranks/Inspect.h"
 #include "runtime/ranks/ThreadTransport.h"
@@ -66,15 +67,12 @@ heddle_rt_status localRank(const heddle_rt_context &context,
   local = context.rank;
   if (options.threads)
     return HEDDLE_RT_OK;
-  for (const char *variable : {"LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK",
-                               "MPI_LOCALRANKID", "SLURM_LOCALID"}) {
-    if (!std::getenv(variable))
-      continue;
-    uint64_t value = 0;
-    HEDDLE_RT_TRY(heddle::ranks::readNumber(variable, 0, 1u << 20, value));
-    local = int(value);
-    return HEDDLE_RT_OK;
-  }
+  const auto launch =
+      heddle::runtime::detectLaunch(heddle::runtime::environmentVariable);
+  if (!launch)
+    return invalid("{}", launch.message());
+  if (*launch && (*launch)->localRank)
+    local = int(*(*launch)->localRank);
   return HEDDLE_RT_OK;
 }
 

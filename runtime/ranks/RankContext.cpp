@@ -1,5 +1,6 @@
 #include "runtime/ranks/RankContext.h"
 
+#include "runtime/common/Launch.h"
 #include "runtime/ranks/Collective.h"
 #include "runtime/ranks/Meeting.h"
 #include "runtime/ranks/ThreadTransport.h"
@@ -69,15 +70,36 @@ heddle_rt_status RankContext::configure(const heddle_rt_options &options) {
   return HEDDLE_RT_OK;
 }
 
+/// That MPI and the launcher's variables mean the same place.
+static heddle_rt_status checkPlace(const runtime::Launch &launch,
+                                   const Transport &transport) {
+  const int64_t at = transport.rank(), of = transport.size();
+  if (at == launch.rank && of == launch.size.value_or(of))
+    return HEDDLE_RT_OK;
+  return invalid("MPI says that this process is rank {} of {}, {} that it is "
+                 "rank {} of {} ({}); is the program linked with another MPI "
+                 "than the launcher's?",
+                 at, of, launch.launcher, launch.rank, launch.size.value_or(of),
+                 launch.variables);
+}
+
 heddle_rt_status RankContext::join(const heddle_rt_options &options,
                                    bool rendezvous) {
   std::optional<Meeting> meeting;
-  if (options.threads)
+  if (options.threads) {
     HEDDLE_RT_TRY(joinThreads(options.threads, options.rank, transport));
-  else if (launchedByMpi())
-    HEDDLE_RT_TRY(joinMpi(transport, rendezvous));
-  else
-    HEDDLE_RT_TRY(findMeeting(meeting));
+  } else {
+    // What does not fit together is told before anybody waits for anybody.
+    const auto launch = runtime::detectLaunch(runtime::environmentVariable);
+    if (!launch)
+      return invalid("{}", launch.message());
+    if (launchedByMpi()) {
+      HEDDLE_RT_TRY(joinMpi(transport, rendezvous));
+      HEDDLE_RT_TRY(checkPlace(**launch, *transport));
+    } else {
+      HEDDLE_RT_TRY(findMeeting(meeting));
+    }
+  }
   if (!transport && meeting && meeting->size > 1)
     HEDDLE_RT_TRY(joinTcp(*meeting, timeoutSeconds, transport));
   if (!transport) {

@@ -1,7 +1,7 @@
 #include "runtime/train/Guard.h"
 
 #include "heddle/Runtime/Flight.h"
-#include "runtime/common/Ending.h"
+#include "runtime/common/Launch.h"
 
 #include <cerrno>
 #include <csignal>

@@ -1,6 +1,7 @@
 #include "heddle/Runtime/Train.h"
 
 #include "runtime/common/Ending.h"
+#include "runtime/common/Launch.h"
 #include "runtime/common/Status.h"
 #include "runtime/ranks/RunRanks.h"
 #include "runtime/train/Guard.h"
