@@ -16,6 +16,7 @@ import initial
 import masks
 import messages
 import planned
+import resuming
 import scaling
 import searched
 import tensors
@@ -189,6 +190,8 @@ def finite(case, assertion, plan):
 
 
 def scalar_close(case, assertion, plan):
+    if assertion["name"].startswith("lr_at_step_") and assertion.get("ref") == "uninterrupted":
+        return resuming.rate_as_uninterrupted(case, assertion, plan)
     require_reference(assertion)
     names = {"grad_norm": "gradient_norm", "loss": "loss"}
     if assertion["name"] not in names:
@@ -385,18 +388,17 @@ TABLE = {function.__name__: function for function in (
     planned.memory_invariant, planned.memory_ratio, searched.planner_finds_plan, searched.planner_never_proposes,
     searched.planner_plans_all_compile, searched.plan_export_roundtrip,
     scaling.params_unchanged_on_step, scaling.scalar_equal_on_all_ranks, initial.initial_params_bitwise_equal,
-    initial.shards_differ)}
+    initial.shards_differ, resuming.checkpoint_roundtrip, resuming.load_fails_if, resuming.export_shape,
+    resuming.export_contains, resuming.state_bitwise_equal, resuming.resume_with_plan,
+    resuming.resume_equals_uninterrupted, resuming.samples_seen, resuming.no_collective_under_rank_condition)}
 
 # Types of the case format that wait for a feature, by that feature's name.
 NOT_YET = {
-    "checkpoint_roundtrip": "checkpoints", "load_fails_if": "checkpoints", "export_shape": "checkpoints",
-    "export_contains": "checkpoints", "state_bitwise_equal": "checkpoints", "resume_with_plan": "resuming",
-    "resume_equals_uninterrupted": "resuming", "samples_seen": "resuming",
     "initial_std_close": "initial weights of a run", "import_layout": "an export of what was imported",
     "work_per_rank": "context parallelism", "routing_identical": "mixture of experts",
     "scale_equal_in_group": "fp8", "output_error": "fp8", "fraction_moved": "reduced precision",
     "ir_no_cast": "reduced precision", "each_gradient_element_reduced_once": "a trace of elements", "happens_before": "a trace of events",
-    "runs_bitwise_equal": "repeated runs", "no_collective_under_rank_condition": "checkpoints",
+    "runs_bitwise_equal": "repeated runs",
     "predicted_collectives_equal_traced": "predictions", "collective_ids_unique": "a program of an op graph",
     "collective_sequence_equal_on_all_ranks": "a program of an op graph",
     "constant_close": "a door to constants", "rope_table_close": "a door to constants",

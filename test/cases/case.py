@@ -113,17 +113,17 @@ class Case:
             return self.heddle.explain(self.config_file(), train_file, plan_file)
         return self.once(["explain", plan, sequences], make)
 
-    def compiled(self, plan, layers=None):
-        """The folder of the plan's program; `layers` changes the model's number of them."""
+    def compiled(self, plan, layers=None, sequences=None):
+        """The folder of the plan's program; `layers` changes the model's number of them, `sequences` the global batch."""
         def make():
             layers_key = "n_layer" if "n_layer" in self.config() else "num_hidden_layers"
             config = self.config_file({layers_key: layers} if layers else None)
-            files = self.plan_files(plan, self.batch["sequences"], self.batch["seq_len"], layers)
+            files = self.plan_files(plan, sequences or self.batch["sequences"], self.batch["seq_len"], layers)
             cluster = self.write("cluster.yaml", json.dumps(CLUSTER))
             folder = self.folder / f"{self.files:02}-compiled"
             self.heddle.compile(config, *files, cluster, folder)
             return folder
-        return self.once(["compiled", plan, layers], make)
+        return self.once(["compiled", plan, layers, sequences], make)
 
     def layout(self, plan, layers=None):
         """layout.json: which rank holds which part of what."""
@@ -172,7 +172,11 @@ class Case:
 
     def weights(self, given=None):
         """The weights; `given` ({name: number}) sets whole tensors."""
-        made = self.once("weights", lambda: data.make_weights(self.shapes(), self.model.get("bias_init"), SEED))
+        init = (self.train or {}).get("init")
+        if init not in (None, "layer index"):
+            raise Missing(f"init {init}")
+        made = self.once("weights", lambda: data.layer_indices(self.shapes()) if init
+                         else data.make_weights(self.shapes(), self.model.get("bias_init"), SEED))
         for name, value in (given or {}).items():
             if name not in made:
                 raise Missing(f"parameter {name}")

@@ -1,6 +1,7 @@
 """Batches and weights of a case, from a seed."""
 
 import itertools
+import math
 import random
 import re
 
@@ -11,8 +12,9 @@ MATRIX_STD = 0.15  # logits and attention far from uniform, or many faults hardl
 BIAS_STD = 0.02
 NORM_STD = 0.1
 IN_NUMBERS = {"counted_labels", "counted_labels_tail", "doc_lengths", "seq_lens", "padding_tail", "sequences_per_step"}
+PACKED = "packed documents of varying length from a seeded stream"
 CYCLE = "token ids cycle through the whole vocabulary"
-PLAIN_WORDS = ("all tokens counted", "not used", CYCLE)
+PLAIN_WORDS = ("all tokens counted", "not used", CYCLE, PACKED)
 
 
 def per_sequence(value, row):
@@ -51,6 +53,13 @@ def is_counted(batch, row, position, documents):
     return True
 
 
+def drawn_lengths(length, rng):
+    lengths = []
+    while sum(lengths) < length:
+        lengths.append(rng.randint(1, length - sum(lengths)))
+    return lengths
+
+
 def step_sizes(batch, steps):
     """Sequences of each step."""
     return batch.get("sequences_per_step") or [batch["sequences"]] * steps
@@ -64,9 +73,12 @@ def make_batch(batch, vocabulary, steps, seed):
     length, rng = batch["seq_len"], random.Random(seed)
     cycle = itertools.cycle(range(vocabulary)) if batch.get("token_mask") == CYCLE else None
     made = {"tokens": [], "labels": []}
-    if "doc_lengths" in batch:
+    is_packed = batch.get("token_mask") == PACKED
+    if "doc_lengths" in batch or is_packed:
         made.update(documents=[], positions=[])
     for size in step_sizes(batch, steps):
+        if is_packed:
+            batch = {**batch, "doc_lengths": [drawn_lengths(length, rng) for _ in range(size)]}
         for row in range(size):
             tokens = [next(cycle) if cycle else rng.randrange(vocabulary) for _ in range(length)]
             documents = None
@@ -97,6 +109,14 @@ def bias_distribution(text):
     if not found:
         raise Missing(f"bias_init {text}")
     return float(found[1]), float(found[2])
+
+
+def layer_indices(shapes):
+    """Each weight is the number of its layer; outside of layers, 0."""
+    def layer(name):
+        number = re.search(r"\.(?:layers|h)\.(\d+)\.", name)
+        return float(number[1]) if number else 0.0
+    return {name: ("F32", tuple(shape), [layer(name)] * math.prod(shape)) for name, shape in shapes.items()}
 
 
 def make_weights(shapes, bias_init, seed):

@@ -173,9 +173,9 @@ class Assertions(unittest.TestCase):
 
     def test_what_is_skipped(self):
         self.skips(case({"type": "sorcery"}, LOSS), "sorcery is not known")
-        self.skips(case({"type": "checkpoint_roundtrip"}), "checkpoints")
+        self.skips(case({"type": "output_error"}), "fp8")
         hang = {"type": "no_hang", "timeout_s": 60}
-        self.skips(case(hang, {"type": "checkpoint_roundtrip"}), "needs checkpoints (no_hang holds)")
+        self.skips(case(hang, {"type": "output_error"}), "needs fp8 (no_hang holds)")
         self.passes(case(hang))
         self.fails(case({"type": "loss_close", "ref": "single_device"}, {"type": "scalar_close"}), "", "cannot be read")
         self.skips(case(LOSS, plan={"pp": 2, "schedule": "chimera"}), "schedule chimera")

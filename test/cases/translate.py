@@ -5,6 +5,7 @@ function raises Missing with the feature's name where a case needs one of them.
 """
 
 import math
+import re
 
 import stages
 from outcome import Missing
@@ -24,7 +25,8 @@ WHOLE_MODEL = {"whole model": 0, "total": 0, "total+1": 1}  # bucket_numel in wo
 ELEMENT_BYTES = 4
 OVERLAP_BYTES = 2 ** 30  # more than the small models of cases can use
 OPTIMIZER_KEYS = {"lr": "lr", "betas": "betas", "eps": "eps", "weight_decay": "weight_decay", "clip": "clip_norm"}
-TRAIN_KEYS = {"optimizer", "steps", "seed", "gradients", "initial_scale", *OPTIMIZER_KEYS}
+TRAIN_KEYS = {"optimizer", "steps", "seed", "gradients", "initial_scale", "schedule", "init", *OPTIMIZER_KEYS}
+COSINE = re.compile(r"cosine (\S+)->(\S+) over (\d+), warmup (\d+)")
 
 # Keys of the case format that no config.json has: what each family has in any case.
 FIXED = {"norm_type": "rmsnorm", "position": "rope", "norm_position": "pre"}
@@ -183,4 +185,13 @@ def train_of(train, batch_sequences, length):
         raise Missing(f"gradients {train['gradients']}")
     scale = {"loss_scale": {"initial": train["initial_scale"]}} if "initial_scale" in train else {}
     return {"sequence_length": length, "global_batch": batch_sequences, "precision": sorted(set(PRECISIONS.values())),
-            **scale, "optimizer": optimizer, "lr_schedule": {"type": "constant"}, "seed": train.get("seed", 1)}
+            **scale, "optimizer": optimizer, "lr_schedule": schedule_of(train), "seed": train.get("seed", 1)}
+
+
+def schedule_of(train):
+    if "schedule" not in train:
+        return {"type": "constant"}
+    match = COSINE.fullmatch(train["schedule"])
+    if not match or float(match[1]) != train["lr"]:
+        raise Missing(f"schedule {train['schedule']}")
+    return {"type": "cosine", "final_lr": float(match[2]), "steps": int(match[3]), "warmup_steps": int(match[4])}
