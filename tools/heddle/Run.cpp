@@ -2,10 +2,12 @@
 
 #include "tools/heddle/Dry.h"
 #include "tools/heddle/Elastic.h"
+#include "tools/heddle/Layout.h"
 #include "tools/heddle/Lives.h"
 
 #include "heddle/Support/Files.h"
 
+#include <algorithm>
 #include <filesystem>
 
 namespace cl = llvm::cl;
@@ -228,6 +230,25 @@ static Result<LifeCommand> makeCommand(int64_t ranks, bool resumes) {
   return LifeCommand{std::move(*command), ranks};
 }
 
+/// That layout.json still says what the program does: whoever plans with it
+/// (what a rank stores, what is read where a run goes on) is right then.
+static Result<void> checkLayout(const runtime::Tables &tables) {
+  const std::string path =
+      (fs::path(folder.getValue()) / "layout.json").string();
+  const Result<std::string> text = readFile(path);
+  if (!text)
+    return text.error();
+  const std::string own = layoutText(tables);
+  if (*text == own)
+    return {};
+  const auto at =
+      std::mismatch(own.begin(), own.end(), text->begin(), text->end());
+  return Error{fmt::format(
+      "{}:{}: is not the layout of the program beside it (program/tables.bin), "
+      "by which checkpoints are written and read; compile it again",
+      path, 1 + std::count(own.begin(), at.first, '\n'))};
+}
+
 static int train(const runtime::Tables &tables) {
   if (data.empty())
     return refuse(
@@ -235,6 +256,9 @@ static int train(const runtime::Tables &tables) {
   if (!elastic.empty())
     if (auto right = checkElastic({elastic, modelPath, clusterPath, trainPath});
         !right)
+      return refuse(right.error());
+  if (resume || !saveEvery.empty())
+    if (Result<void> right = checkLayout(tables); !right)
       return refuse(right.error());
   LivesOptions options;
   options.limits.step = double(hangLimit);
