@@ -1,11 +1,6 @@
 //===- ResumeTest.cpp - Runs that are saved, broken and resumed -----------===//
 
-#include "heddle/Support/Files.h"
-#include "runtime/checkpoint/Reshard.h"
-#include "runtime/ranks/RunRanks.h"
-#include "runtime/train/Trainer.h"
-#include "test/runtime/TrainProgram.h"
-#include "test/runtime/Trial.h"
+#include "test/runtime/SavedRuns.h"
 
 #include <gmock/gmock.h>
 
@@ -17,32 +12,6 @@ using testing::HasSubstr;
 using testing::Not;
 
 namespace {
-
-struct Job : Trial {
-  std::string data = folder.write("a.json", kBatches);
-  std::string checkpoints = folder.path / "checkpoints";
-
-  int train(int64_t steps, std::vector<std::string> more = {}) {
-    more.insert(more.begin(), {"--threads", "--data", data, "--steps",
-                               std::to_string(steps)});
-    return (*this)(more);
-  }
-  std::string bytes(const char *name) const {
-    return *readFile(std::filesystem::path(file(name)));
-  }
-  std::string folderOf(int64_t step) const {
-    return checkpoints + "/" + stepFolder(step);
-  }
-  std::vector<int64_t> steps() const {
-    return *listSteps(realFileSystem(), checkpoints);
-  }
-  void damage(int64_t step) {
-    const std::string path = folderOf(step) + "/model/rank-00000.safetensors";
-    std::string text = *readFile(std::filesystem::path(path));
-    text.back() = char(text.back() ^ 4);
-    std::ofstream(path, std::ios::binary) << text;
-  }
-};
 
 TEST(Resume, ThreeAndThreeStepsAreSixBitByBit) {
   Job whole;
@@ -141,90 +110,21 @@ TEST(Resume, AnIntervalIsChosenAndSaid) {
 // While training goes on
 //===----------------------------------------------------------------------===//
 
-/// The system's files, with something before each new file.
-class Watched final : public FileSystem {
+/// Something before each new file.
+class Watched final : public Forwarding {
 public:
   std::function<Result<void>(const std::string &path)> beforeCreate;
   bool refusesFolders = false;
 
-  Result<void> makeFolder(const std::string &path) override {
-    if (refusesFolders)
-      return Error{path + ": cannot be made: Input/output error"};
-    return real.makeFolder(path);
-  }
-  Result<std::unique_ptr<OutputFile>> create(const std::string &path) override {
-    if (auto done = beforeCreate(path); !done)
-      return done.error();
-    return real.create(path);
-  }
-  Result<void> rename(const std::string &from, const std::string &to) override {
-    return real.rename(from, to);
-  }
-  Result<void> replace(const std::string &from,
-                       const std::string &to) override {
-    return real.replace(from, to);
-  }
-  Result<void> removeFile(const std::string &path) override {
-    return real.removeFile(path);
-  }
-  Result<void> removeFolder(const std::string &path) override {
-    return real.removeFolder(path);
-  }
-  Result<void> syncFolder(const std::string &path) override {
-    return real.syncFolder(path);
-  }
-  Result<std::unique_ptr<InputFile>>
-  open(const std::string &path) const override {
-    return real.open(path);
-  }
-  Result<std::vector<Entry>> list(const std::string &path) const override {
-    return real.list(path);
-  }
-  Result<uint64_t> freeBytes(const std::string &path) const override {
-    return real.freeBytes(path);
-  }
-  Result<std::unique_ptr<Lock>> lock(const std::string &path) override {
-    return real.lock(path);
-  }
-
 private:
-  FileSystem &real = realFileSystem();
+  Result<void> before(const std::string &path, const char *call) override {
+    if (refusesFolders && call == std::string("makeFolder"))
+      return Error{path + ": cannot be made: Input/output error"};
+    if (beforeCreate && call == std::string("create"))
+      return beforeCreate(path);
+    return {};
+  }
 };
-
-/// Trains with other files; gives the status and what was said.
-heddle_rt_status trainWith(Job &job, FileSystem &files, int64_t steps,
-                           int64_t every) {
-  train::Job parts;
-  parts.options.data = job.data;
-  parts.options.checkpoints = job.checkpoints;
-  parts.options.saveEvery = std::to_string(every);
-  parts.options.keep = 9;
-  parts.tables = bigramTables();
-  parts.steps = steps;
-  parts.files = &files;
-  const auto data =
-      train::Data::open(job.data, {kSequences, kLength, kVocabulary, 3});
-  parts.data = data->get();
-  testing::internal::CaptureStderr();
-  const ranks::RunResult result =
-      ranks::runRanks(4, {}, [&](heddle_rt_context *context) {
-        bool common = false;
-        return trainRank(context, parts, common);
-      });
-  job.errors = testing::internal::GetCapturedStderr() + result.message;
-  return result.status;
-}
-
-/// bigram.weight of a checkpoint, whole.
-std::vector<std::byte> weightAt(const Job &job, int64_t step) {
-  const auto found = Checkpoint::open(realFileSystem(), job.folderOf(step));
-  EXPECT_TRUE(found && found->verify()) << step;
-  const StateRecord &state =
-      found->manifest().tensors.at("bigram.weight").at("param");
-  std::vector<std::byte> bytes(kVocabulary * kVocabulary * 4);
-  EXPECT_TRUE(found->read(state, {{0, 0}, {kVocabulary, kVocabulary}}, bytes));
-  return bytes;
-}
 
 TEST(TwoPhases, WhatChangesAfterTheCopyDoesNotReachTheDisk) {
   Job job, plain;
