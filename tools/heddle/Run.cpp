@@ -235,6 +235,9 @@ static Result<LifeCommand> makeCommand(int64_t ranks, bool resumes) {
 static Result<void> checkLayout(const runtime::Tables &tables) {
   const std::string path =
       (fs::path(folder.getValue()) / "layout.json").string();
+  std::error_code ignored;
+  if (!fs::exists(path, ignored)) // nobody plans with it then
+    return {};
   const Result<std::string> text = readFile(path);
   if (!text)
     return text.error();
