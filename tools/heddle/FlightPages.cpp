@@ -170,6 +170,17 @@ void FlightPages::open(int64_t number) {
   rank.gone = rank.handle < 0;
 }
 
+/// Ranks that are threads of one process leave one word, the first one's.
+static void endTogether(std::vector<RankView> &views) {
+  for (RankView &view : views)
+    for (const RankView &other : views)
+      if (!view.ended && other.ended && view.process > 0 &&
+          view.process == other.process) {
+        view.ended = true;
+        view.failed = other.failed;
+      }
+}
+
 std::vector<RankView> FlightPages::look(size_t operations) {
   std::vector<RankView> views(ranks.size());
   for (size_t i = 0; i < ranks.size(); ++i) {
@@ -193,6 +204,7 @@ std::vector<RankView> FlightPages::look(size_t operations) {
         view.state = Process::Gone;
     }
   }
+  endTogether(views);
   return views;
 }
 
