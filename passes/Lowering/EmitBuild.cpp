@@ -221,9 +221,19 @@ Unit Build::makeUnit(StringRef name, std::string text,
   return unit;
 }
 
+/// Of kernels whose origin is no part of a unit: equal ones of two models share
+/// an object.
+static std::string withoutComments(StringRef text) {
+  std::string code;
+  for (StringRef line : llvm::split(text, '\n'))
+    if (!line.ltrim().starts_with("//"))
+      code += line.str() + "\n";
+  return code;
+}
+
 Unit Build::makeKernels(const ProgramText &text) const {
   Unit unit{"kernels",
-            withHeader(text.kernelsSource, text.kernels),
+            withoutComments(withHeader(text.kernelsSource, text.kernels)),
             kernelCompiler,
             options.kernels->flags,
             {},

@@ -75,8 +75,9 @@ Result<int> tool::runLives(const MakeCommand &make,
     if (ended->interrupted || !mayPass)
       return ended->code;
     if (!ended->verdict && ended->code > kInternal)
-      fmt::print(stderr, "error: {} ended with exit code {}\n",
-                 life->command.front(), ended->code);
+      fmt::print(stderr, "error: {} ended with exit code {}{}\n",
+                 life->command.front(), ended->code,
+                 ended->code > 128 ? " (a signal)" : "");
     const int code = std::min(ended->code, int(kInternal));
     const Decision next = restarts.next({ended->step, newestStep(root)});
     if (!next.why.empty())
