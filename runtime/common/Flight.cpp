@@ -1,5 +1,6 @@
 #include "runtime/common/Flight.h"
 
+#include "runtime/common/Dtype.h"
 #include "runtime/common/Status.h"
 
 #include <algorithm>
@@ -135,7 +136,7 @@ void Flight::write(int stream, const char *name) {
   to.step = page->step.load(kPlain);
   to.elements = to.call = 0;
   to.comm = to.peer = -1;
-  to.dtype = 0;
+  to.dtype[0] = 0;
   to.stream = stream;
   copyText(to.name, name);
   to.sequence.store(sequence, std::memory_order_release);
@@ -151,7 +152,7 @@ void Flight::isCall(int32_t comm, bool collective, int64_t elements,
   FlightOperation &to =
       page->operations[page->sequence.load(kPlain) % FlightPage::kOperations];
   to.elements = elements;
-  to.dtype = dtype;
+  copyText(to.dtype, nameOf(dtype));
   to.peer = peer;
   if (collective && comm >= 0) {
     to.call = page->comm[comm].calls.load(kPlain) + 1;

@@ -23,13 +23,13 @@ struct Source {
 };
 
 /// In the order in which they are asked. Heddle's own are set by hand or by a
-/// script, where a launcher that brings up MPI is none of these.
+/// script.
 ///
 /// Open MPI's OMPI_COMM_WORLD_NODE_RANK is no number of a node: it counts
 /// processes of all jobs on one.
 constexpr Source kSources[] = {
     {"Heddle's variables", "HEDDLE_RANK", "HEDDLE_WORLD", "HEDDLE_LOCAL_RANK",
-     "", "", "", "", "", true},
+     "", "", "", "", ""},
     {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE",
      "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT"},
     {"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
@@ -225,13 +225,6 @@ std::optional<int64_t> launchedRank(const Lookup &lookup) {
         if (const auto rank = numberIn(*text, kMostRanks))
           return rank;
   return std::nullopt;
-}
-
-bool launchedByMpi(const Lookup &lookup) {
-  for (const Source &source : kSources)
-    if (source.hasMpi && isSet(source, lookup))
-      return true;
-  return false;
 }
 
 Result<std::vector<int64_t>> parseTasksPerNode(std::string_view text,

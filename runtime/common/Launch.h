@@ -51,8 +51,6 @@ Result<std::optional<Launch>> detectLaunch(const Lookup &lookup);
 /// The first of the table's variables for a rank that holds a number: for
 /// messages, before anything is checked.
 std::optional<int64_t> launchedRank(const Lookup &lookup = environmentVariable);
-/// Whether a launcher that brings up MPI has started this process.
-bool launchedByMpi(const Lookup &lookup = environmentVariable);
 
 /// Slurm's short form of tasks on each node, "4(x2),3": {4, 4, 3}. At most
 /// `most` nodes.

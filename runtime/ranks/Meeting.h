@@ -1,17 +1,16 @@
 //===- Meeting.h - Where ranks meet without MPI -------------===//
 //
-// Launchers that are not MPI's say it in environment variables. Where ranks
-// then meet is rank 0's machine, at a port (Rendezvous.h).
+// Who they are a launcher's variables say (runtime/common/Launch.h). Where they
+// meet is rank 0's machine, at a port (Rendezvous.h).
 //
 //===----------------------------------------------------------------------===//
 
 #ifndef RUNTIME_RANKS_MEETING_H
 #define RUNTIME_RANKS_MEETING_H
 
+#include "runtime/common/Launch.h"
 #include "runtime/common/Status.h"
 
-#include <cstdint>
-#include <optional>
 #include <string>
 
 namespace heddle::ranks {
@@ -28,17 +27,13 @@ struct Meeting {
 /// Ports that are tried in turn where some are taken.
 inline constexpr int kPorts = 16;
 
-/// What the environment says: RANK and WORLD_SIZE (torchrun), Open MPI's
-/// variables, Slurm's; nothing where none are set. MASTER_ADDR wins over what a
-/// launcher says of itself, and HEDDLE_PORT over MASTER_PORT + 1 (a launcher's
-/// own store may hold MASTER_PORT).
+/// Where the ranks of a launch meet. MASTER_ADDR wins over what a launcher says
+/// of its nodes, and HEDDLE_PORT over MASTER_PORT + 1 (a launcher's own store
+/// may hold MASTER_PORT).
 ///
-/// \return HEDDLE_RT_INVALID_ARGUMENT where a variable is no number, is missing
-///         beside its other half, or the two do not fit.
-heddle_rt_status findMeeting(std::optional<Meeting> &meeting);
-
-/// The first host of a list as Slurm writes it: "n[03-05,9],x" is "n03".
-std::string firstHost(const std::string &list);
+/// \return HEDDLE_RT_INVALID_ARGUMENT where a port is none, or the launcher has
+///         told no size.
+heddle_rt_status findMeeting(const runtime::Launch &launch, Meeting &meeting);
 
 } // namespace heddle::ranks
 

@@ -227,12 +227,7 @@ heddle_rt_status MpiTransport::split(int color, int rank, int size,
 
 } // namespace
 
-bool launchedByMpi() {
-  for (const char *variable : {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK"})
-    if (std::getenv(variable))
-      return true;
-  return false;
-}
+bool isBuiltWithMpi() { return true; }
 
 heddle_rt_status joinMpi(std::unique_ptr<Transport> &transport,
                          bool rendezvous) {
@@ -248,8 +243,7 @@ heddle_rt_status joinMpi(std::unique_ptr<Transport> &transport,
 
 namespace heddle::ranks {
 
-// mpirun's ranks then meet as those of other launchers do.
-bool launchedByMpi() { return false; }
+bool isBuiltWithMpi() { return false; }
 
 heddle_rt_status joinMpi(std::unique_ptr<Transport> &, bool) {
   return runtime::invalid("this program was built without MPI");

@@ -85,7 +85,6 @@ static heddle_rt_status checkPlace(const runtime::Launch &launch,
 
 heddle_rt_status RankContext::join(const heddle_rt_options &options,
                                    bool rendezvous) {
-  std::optional<Meeting> meeting;
   if (options.threads) {
     HEDDLE_RT_TRY(joinThreads(options.threads, options.rank, transport));
   } else {
@@ -93,15 +92,16 @@ heddle_rt_status RankContext::join(const heddle_rt_options &options,
     const auto launch = runtime::detectLaunch(runtime::environmentVariable);
     if (!launch)
       return invalid("{}", launch.message());
-    if (launchedByMpi()) {
+    if (*launch && (*launch)->hasMpi && isBuiltWithMpi()) {
       HEDDLE_RT_TRY(joinMpi(transport, rendezvous));
       HEDDLE_RT_TRY(checkPlace(**launch, *transport));
-    } else {
-      HEDDLE_RT_TRY(findMeeting(meeting));
+    } else if (*launch) {
+      Meeting meeting;
+      HEDDLE_RT_TRY(findMeeting(**launch, meeting));
+      if (meeting.size > 1)
+        HEDDLE_RT_TRY(joinTcp(meeting, timeoutSeconds, transport));
     }
   }
-  if (!transport && meeting && meeting->size > 1)
-    HEDDLE_RT_TRY(joinTcp(*meeting, timeoutSeconds, transport));
   if (!transport) {
     alone = std::make_unique<heddle_rt_threads>(1);
     HEDDLE_RT_TRY(joinThreads(alone.get(), 0, transport));

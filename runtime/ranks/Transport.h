@@ -83,8 +83,8 @@ public:
 heddle_rt_status joinThreads(heddle_rt_threads *threads, int rank,
                              std::unique_ptr<Transport> &transport);
 
-/// True if an MPI launcher started this process, which was built with MPI.
-bool launchedByMpi();
+/// Without MPI, ranks that a launcher of MPI's has started meet as others do.
+bool isBuiltWithMpi();
 /// \param rendezvous  whether a send is done only once its receive has begun,
 /// as
 ///                    between threads; else MPI may keep small messages.

@@ -31,7 +31,6 @@ const char *const kFaultHelp =
                       nan         what it gives to a sum is no number, or 1e30
                       nan-parameter    a parameter is, from before the step on
 )";
-;
 
 namespace {
 

@@ -49,7 +49,7 @@ class LaunchTest(unittest.TestCase):
         """A rank as torchrun starts it; with `variables` alone where they name another launcher."""
         given = {"RANK": rank, "WORLD_SIZE": size, "LOCAL_RANK": rank, "MASTER_ADDR": "127.0.0.1",
                  "MASTER_PORT": self.port, **variables}
-        if "SLURM_PROCID" in variables:
+        if "SLURM_PROCID" in variables or "HEDDLE_RANK" in variables:
             given = variables
         environment = {**CLEAN, "HEDDLE_TIMEOUT": "20", **{name: str(value) for name, value in given.items()}}
         self.ranks.append(subprocess.Popen([PROGRAM, *arguments], env=environment, stdout=subprocess.PIPE,
@@ -109,6 +109,10 @@ class LaunchTest(unittest.TestCase):
                      "HEDDLE_PORT": self.port}
         self.expect_whole([self.start(rank, 3, SLURM_PROCID=rank, SLURM_LOCALID=rank, **variables)
                            for rank in range(3)])
+
+    def test_variables_set_by_hand(self):
+        self.expect_whole([self.start(rank, 2, HEDDLE_RANK=rank, HEDDLE_WORLD=2, HEDDLE_LOCAL_RANK=rank,
+                                      HEDDLE_PORT=self.port) for rank in range(2)])
 
     def test_one_that_never_comes(self):
         begun = time.monotonic()

@@ -81,13 +81,35 @@ static Result<Plan> searchPlan(int64_t ranks, const ElasticInputs &paths) {
   return planOf(answer->best.front().point, inputs->model);
 }
 
+/// What a program was planned and compiled from.
+static Result<std::string> textsOf(const ElasticInputs &inputs) {
+  std::string all;
+  for (const std::string &path : {inputs.model, inputs.cluster, inputs.train}) {
+    std::error_code ignored;
+    const bool isFolder = fs::is_directory(path, ignored); // of a model
+    const Result<std::string> text =
+        readFile(isFolder ? (fs::path(path) / "config.json").string() : path);
+    if (!text)
+      return text.error();
+    all += fmt::format("{} bytes\n{}", text->size(), *text);
+  }
+  return all;
+}
+
 Result<std::string> tool::programFor(int64_t ranks, const std::string &folder,
                                      const ElasticInputs &inputs) {
   const fs::path root = fs::path(folder) / "elastic";
   const fs::path program = root / fmt::format("{}-ranks", ranks);
+  const std::string made =
+      (root / fmt::format("{}-ranks.inputs", ranks)).string();
+  const Result<std::string> texts = textsOf(inputs);
+  if (!texts)
+    return texts.error();
   std::error_code error;
   if (fs::exists(program / "train-host", error))
-    return program.string();
+    if (const auto before = readFile(made); before && *before == *texts)
+      return program.string();
+  fs::remove(made, error);
   fs::create_directories(root, error);
   if (error)
     return Error{
@@ -111,6 +133,8 @@ Result<std::string> tool::programFor(int64_t ranks, const std::string &folder,
   if (outcome->code != 0)
     return Error{
         fmt::format("{}: cannot be compiled: {}", planFile, outcome->errors)};
+  if (auto written = writeFile(made, *texts); !written)
+    return written.error();
   std::vector<std::string> axes;
   for (const char *axis : {"pp", "dp", "tp"})
     axes.push_back(fmt::format("{} {}", axis, plan->axisSize(axis)));

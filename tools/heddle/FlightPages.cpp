@@ -2,7 +2,6 @@
 
 #include "heddle/Runtime/Endings.h"
 #include "heddle/Runtime/Flight.h"
-#include "heddle/Runtime/heddle_rt.h"
 #include "heddle/Support/Files.h"
 #include "tools/heddle/Endings.h"
 
@@ -31,27 +30,6 @@ std::string textOf(const char (&from)[n]) {
   return {from, strnlen(from, n)};
 }
 
-std::string dtypeName(int32_t dtype) {
-  switch (dtype) {
-  case HEDDLE_RT_F32:
-    return "f32";
-  case HEDDLE_RT_BF16:
-    return "bf16";
-  case HEDDLE_RT_F16:
-    return "f16";
-  case HEDDLE_RT_I32:
-    return "i32";
-  case HEDDLE_RT_I64:
-    return "i64";
-  case HEDDLE_RT_F64:
-    return "f64";
-  case HEDDLE_RT_U8:
-    return "u8";
-  default:
-    return "elements";
-  }
-}
-
 void readComms(const FlightPage &page, RankView &view) {
   const int count = std::clamp(page.comms.load(std::memory_order_acquire), 0,
                                FlightPage::kComms);
@@ -73,7 +51,7 @@ void readOperations(const FlightPage &page, size_t most, RankView &view) {
       continue; // already written anew
     view.operations.push_back({sequence, from.step, textOf(from.name),
                                from.comm, from.call, from.peer, from.elements,
-                               dtypeName(from.dtype)});
+                               textOf(from.dtype)});
     if (from.comm >= int(view.comms.size()))
       view.operations.back().comm = -1;
   }

@@ -56,8 +56,8 @@ struct FlightOperation {
   int64_t call;     ///< its number in the communicator, from 1; 0: none
   int32_t comm;     ///< index, -1: none
   int32_t peer;     ///< of a send or receive, its place; -1: none
-  int32_t dtype;    ///< heddle_rt_dtype
   int32_t stream;
+  char dtype[8];    ///< its name; "": moves nothing
   char name[kName]; ///< ends with 0
 };
 
