@@ -31,7 +31,8 @@ TRAIN = {"sequence_length": 16, "global_batch": 48, "precision": ["fp32"],
          "optimizer": {"type": "adamw", "lr": 0.01, "betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.1,
                        "clip_norm": 0.5}}
 CLUSTER = {"name": "here", "nodes": 1, "devices_per_node": 8, "memory_reserve_gib": 0,
-           "device": {"memory_gib": 8, "memory_gbytes_per_s": 20, "multiprocessors": 1, "peak_tflops": {"fp32": 0.1}},
+           "device": {"memory_gib": 8, "memory_gbytes_per_s": 20, "multiprocessors": 1,
+                      "peak_tflops": {"fp32": 0.1, "bf16": 0.1}},
            "links": [{"level": "node", "gbytes_per_s": 5}]}
 LIMIT = 2  # --hang-limit
 STEPS = "100000"  # more than any trial comes to
