@@ -1,4 +1,5 @@
 """Network namespaces, one for each rank of a run, joined by a bridge."""
+import itertools
 import os
 import subprocess
 
@@ -10,8 +11,11 @@ def ip(*words):
 class Namespaces:
     """Ranks of programs that wrap() makes run in them, and reach each other by TCP alone. Wants root."""
 
+    # What is taken down may stay for a moment: each set has names of its own. An interface's has at most 15 letters.
+    numbers = itertools.count()
+
     def __init__(self, ranks):
-        self.ranks, self.name = ranks, f"h{os.getpid() % 100000}"
+        self.ranks, self.name = ranks, f"h{os.getpid() % 100000}x{next(self.numbers) % 1000}"
         self.bridge = f"{self.name}b"
         # The launcher listens on the bridge, where ranks reach it.
         network = "10.213.77.0/24"
@@ -21,6 +25,14 @@ class Namespaces:
                             "OMPI_MCA_pmix_base_async_modex": "0"}
 
     def __enter__(self):
+        try:
+            self.set_up()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def set_up(self):
         ip("link", "add", self.bridge, "type", "bridge")
         ip("addr", "add", "10.213.77.1/24", "dev", self.bridge)
         ip("link", "set", self.bridge, "up")
@@ -32,7 +44,6 @@ class Namespaces:
             ip("-n", space, "addr", "add", f"10.213.77.{10 + rank}/24", "dev", inner)
             ip("-n", space, "link", "set", inner, "up")
             ip("-n", space, "link", "set", "lo", "up")
-        return self
 
     def __exit__(self, *_):
         for rank in range(self.ranks):
