@@ -189,15 +189,26 @@ std::optional<Blame> findCircle(const std::vector<Waiting> &waiting,
 
 /// All wait in calls that their peers are in too: whose bytes are missing?
 Blame blameNetwork(const std::vector<Waiting> &waiting, const Views &views) {
-  std::map<int, std::set<int>> broken; // rank -> peers
+  std::map<int, std::set<int>> missed; // rank -> peers
   for (const Waiting &one : waiting) {
     const auto members = membersOf(views, *one.comm);
     for (int place : one.view->pending)
-      if (const auto peer = members.find(place); peer != members.end()) {
-        broken[one.view->rank].insert(peer->second->rank);
-        broken[peer->second->rank].insert(one.view->rank);
-      }
+      if (const auto peer = members.find(place); peer != members.end())
+        missed[one.view->rank].insert(peer->second->rank);
   }
+  // Who waits for a rank that itself waits for another one says nothing of the
+  // network, unless no two miss each other.
+  std::map<int, std::set<int>> broken, mutual;
+  for (const auto &[rank, peers] : missed)
+    for (int peer : peers) {
+      const bool both = missed.count(peer) && missed.at(peer).count(rank);
+      broken[rank].insert(peer);
+      broken[peer].insert(rank);
+      if (both)
+        mutual[rank].insert(peer);
+    }
+  if (!mutual.empty())
+    broken = mutual;
   std::vector<int> worst;
   size_t most = 0;
   for (const auto &[rank, peers] : broken) {
@@ -217,7 +228,7 @@ Blame blameNetwork(const std::vector<Waiting> &waiting, const Views &views) {
       blame.sentence = fmt::format(
           "nothing arrives between {} and {} in communicator {}: both sides "
           "wait in {}",
-          worst.empty() ? "some of its ranks" : named(worst),
+          worst.empty() ? "some of its ranks" : named({one.view->rank}),
           peers.empty() ? "the others" : named(peers), one.comm->axis,
           describe(*one.view, *one.operation));
       return blame;

@@ -103,6 +103,21 @@ TEST(Blame, BothEndsOfAMessageAreNoCircle) {
   EXPECT_EQ(blame(views).cause, Cause::Network);
 }
 
+// Rank 3 is cut off; ranks 1 and 2 have given to rank 0, which waits for it.
+TEST(Blame, WhoWaitsForAWaitingRankSaysNothingOfTheNetwork) {
+  auto views = makeRanks(4);
+  for (RankView &view : views) {
+    waitIn(view, "all_reduce(dp)", 1);
+    view.pending = {view.rank == 0 ? 3 : 0};
+    view.pendingCount = 1;
+  }
+  const Blame found = blame(views);
+  EXPECT_EQ(found.cause, Cause::Network);
+  EXPECT_EQ(found.ranks, (std::vector<int>{0, 3}));
+  EXPECT_TRUE(has(found.sentence, "between rank 0 and rank 3 in"))
+      << found.sentence;
+}
+
 TEST(Blame, NumbersOfNoRankAreNobody) {
   auto views = makeRanks(2);
   for (RankView &view : views) {
