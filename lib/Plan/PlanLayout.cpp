@@ -86,8 +86,7 @@ namespace detail {
 const PlanRule *lastMatch(const std::vector<PlanRule> &rules,
                           std::string_view name) {
   for (auto rule = rules.rbegin(); rule != rules.rend(); ++rule) {
-    Result<Glob> glob = Glob::parse(rule->match);
-    if (glob && glob->matches(name))
+    if (Glob::isMatch(rule->match, name))
       return &*rule;
   }
   return nullptr;
@@ -202,6 +201,26 @@ static Result<PlanDims> dimsOf(const Plan &plan, const ModelConfig &model,
   return dims;
 }
 
+/// Whether a rule may match one layer's name and not another's: the digits of a
+/// layer's number are taken by '*' alone where a pattern has no sign for one.
+static bool mayTellLayersApart(const PlanRule &rule) {
+  const std::string &match = rule.match;
+  const bool hasRange = match.find('[') != std::string::npos &&
+                        match.find_first_of("!-") != std::string::npos;
+  return hasRange || match.find_first_of("0123456789?") != std::string::npos;
+}
+
+/// Those rules that layers must be held against one by one, where \p first is
+/// the last that matches layer 0.
+static std::vector<const PlanRule *>
+rulesForLayers(const std::vector<PlanRule> &rules, const PlanRule *first) {
+  std::vector<const PlanRule *> asked;
+  for (const PlanRule &rule : rules)
+    if (&rule == first || mayTellLayersApart(&rule > first ? rule : *first))
+      asked.push_back(&rule);
+  return asked;
+}
+
 Result<PlanDims> parameterLayout(const Plan &plan, const ModelConfig &model,
                                  const ParameterFamily &family) {
   const std::string first = family.instanceName(0);
@@ -211,10 +230,18 @@ Result<PlanDims> parameterLayout(const Plan &plan, const ModelConfig &model,
         "no rule of tensor.parameters matches parameter \"{}\"; add one, for "
         "example {{\"match\": \"{}\", \"split\": {{}}}} to keep it whole",
         first, first)};
-  for (std::int64_t layer = 1; layer < family.layers; ++layer) {
+  const std::vector<const PlanRule *> asked =
+      rulesForLayers(plan.tensor.parameters, rule);
+  const bool areAllAlike = asked.size() == 1 && !mayTellLayersApart(*rule);
+  for (std::int64_t layer = areAllAlike ? family.layers : 1;
+       layer < family.layers; ++layer) {
     const std::string name = family.instanceName(layer);
-    const PlanRule *other = detail::lastMatch(plan.tensor.parameters, name);
-    if (!other || other->split != rule->split)
+    const auto last =
+        std::find_if(asked.rbegin(), asked.rend(), [&](const PlanRule *each) {
+          return Glob::isMatch(each->match, name);
+        });
+    const PlanRule *other = last == asked.rend() ? nullptr : *last;
+    if (!other || (other != rule && other->split != rule->split))
       return Error{fmt::format(
           "parameters \"{}\" and \"{}\" are split differently (rule \"{}\" and "
           "{}); layers of different layouts are not supported yet",

@@ -291,9 +291,21 @@ std::vector<Candidate> Expander::candidatesOf(const PlanPoint &schedule) {
   // In which a storage fits, and the one before: numbers on the host only cost
   // time where the same plan fits without, which comes right before.
   Ways ways, before;
+  std::vector<std::size_t> fastOrders;
   for (std::size_t i = 0; i < storages.size(); ++i) {
     ++outcome.counts.storages;
     storages[i].set(plan);
+    // What is too slow even without recompute need not fit. With offload it is
+    // no faster than without: where that was left out, so is this.
+    fastOrders.clear();
+    for (std::size_t k = 0; k < orders.size(); ++k) {
+      plan.order = orders[k];
+      bounds.take(plan);
+      if (bounds.again(PointRecompute::None, {}) <= threshold)
+        fastOrders.push_back(k);
+    }
+    if (fastOrders.empty())
+      continue;
     table.take(plan);
     std::swap(ways, before);
     if (!plan.offloadsOptimizer)
@@ -303,9 +315,13 @@ std::vector<Candidate> Expander::candidatesOf(const PlanPoint &schedule) {
       if (!before.has(fitted))
         ways.add(fitted);
     });
-    for (std::size_t k = 0; k < orders.size() && ways.number > 0; ++k) {
-      plan.order = orders[k];
-      bounds.take(plan);
+    for (std::size_t k : fastOrders) {
+      if (ways.number == 0)
+        break;
+      if (orders.size() > 1) {
+        plan.order = orders[k];
+        bounds.take(plan);
+      }
       for (std::size_t way = 0; way < ways.number; ++way) {
         const auto &[recompute, layers] = ways.list[way];
         ++outcome.counts.bounded;

@@ -52,8 +52,22 @@ Result<Glob> Glob::parse(std::string pattern) {
   return Glob(std::move(pattern));
 }
 
-bool Glob::matches(std::string_view name) const {
-  std::string_view pattern = text;
+/// Whether the plain characters at the end of the pattern are those of the
+/// name: most patterns of a plan begin with '*', and differ in their end.
+static bool mayEndSo(std::string_view pattern, std::string_view name) {
+  while (!pattern.empty() &&
+         std::string_view("*?[]").find(pattern.back()) == pattern.npos) {
+    if (name.empty() || name.back() != pattern.back())
+      return false;
+    pattern.remove_suffix(1);
+    name.remove_suffix(1);
+  }
+  return true;
+}
+
+bool Glob::isMatch(std::string_view pattern, std::string_view name) {
+  if (!mayEndSo(pattern, name))
+    return false;
   constexpr std::size_t none = std::string_view::npos;
   // On a mismatch the latest '*' takes one character more; earlier ones never
   // need to.
@@ -68,6 +82,8 @@ bool Glob::matches(std::string_view name) const {
       }
       if (pattern[p] == '[') {
         std::size_t close = closeOfSet(pattern, p);
+        if (close == none)
+          return false;
         if (inSet(pattern.substr(p + 1, close - p - 1), name[n]))
           next = close + 1;
       } else if (pattern[p] == '?' || pattern[p] == name[n]) {

@@ -17,7 +17,9 @@ public:
   /// An error where a `[` is not closed or a range runs backwards.
   static Result<Glob> parse(std::string pattern);
 
-  bool matches(std::string_view name) const;
+  bool matches(std::string_view name) const { return isMatch(text, name); }
+  /// Without a copy of the pattern. One that `parse` refuses matches nothing.
+  static bool isMatch(std::string_view pattern, std::string_view name);
   const std::string &pattern() const { return text; }
 
 private:

@@ -44,6 +44,39 @@ TEST(PlanLayout, SequencesAreCutOverCp) {
   EXPECT_EQ(plan->tensor.values, values);
 }
 
+// A rule that takes some layers only is found, by whichever sign it tells them
+// apart, before or behind a rule for all of them.
+TEST(PlanLayout, LayersOfOtherLayoutsAreRefused) {
+  const ModelConfig model = test::llama10m();
+  auto isTaken = [&](const std::string &match, bool isFirst) {
+    Plan plan = planOf(model, 1, 4);
+    const PlanRule whole = {"*", {}}, part = {match, {{"f", {"tp"}}}};
+    plan.tensor.parameters =
+        isFirst ? std::vector{part, whole} : std::vector{whole, part};
+    for (const ParameterFamily &family : parameters(model))
+      if (family.name.find("up_proj") != std::string::npos)
+        return static_cast<bool>(parameterLayout(plan, model, family));
+    ADD_FAILURE();
+    return false;
+  };
+  for (const char *match :
+       {"*.1.mlp.up_proj.*", "*.[12].mlp.up_proj.*", "*.[0-1].mlp.up_proj.*",
+        "*.[!0].mlp.up_proj.*", "*.[ -1].mlp.up_proj.*", "*.0.mlp.up_*"}) {
+    EXPECT_FALSE(isTaken(match, false)) << match;
+    EXPECT_TRUE(isTaken(match, true)) << match;
+  }
+  for (const char *match : {"*.mlp.up_proj.*", "*.mlp.[tu]p_proj.weight",
+                            "*.?.mlp.up_proj.*", "*.[0-9].mlp.up_proj.*"})
+    EXPECT_TRUE(isTaken(match, false)) << match;
+  // Layer 0 by the second, the others by the first.
+  Plan plan = planOf(model, 1, 4);
+  plan.tensor.parameters = {{"*", {}},
+                            {"*.mlp.*", {{"f", {"tp"}}}},
+                            {"*.0.mlp.up_proj.*", {{"f", {"tp"}}}}};
+  EXPECT_EQ(layoutOf(plan, model, "up_proj")[0],
+            std::vector<std::string>{"tp"});
+}
+
 TEST(PlanLayout, SplitHeads) {
   struct Row {
     std::int64_t g, r, tp;

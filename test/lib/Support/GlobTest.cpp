@@ -41,6 +41,17 @@ TEST(Glob, KnowsEachSign) {
   EXPECT_FALSE(matches("*a*b*c", "xaybzab"));
 }
 
+TEST(Glob, LooksAtTheEndFirst) {
+  EXPECT_TRUE(matches("*bb", "bb"));
+  EXPECT_FALSE(matches("*bb", "b"));
+  EXPECT_FALSE(matches("abc", "bc"));
+  EXPECT_TRUE(matches("*[ab]c", "xbc"));
+  EXPECT_FALSE(matches("*[ab]c", "c"));
+  EXPECT_TRUE(matches("*[]]c", "]c"));
+  EXPECT_TRUE(matches("x]", "x]"));
+  EXPECT_FALSE(Glob::isMatch("a[bc", "ab"));
+}
+
 TEST(Glob, TakesNoLongOnHardPatterns) {
   std::string pattern;
   for (int i = 0; i < 40; ++i)
