@@ -174,7 +174,9 @@ void LayerShape::sum() {
   auto sumOf = [&](PointRecompute kind) {
     SavedBytes bytes;
     for (const LayerValue &value : values) {
-      bytes.all += value.saved & choice(kind) ? value.bytes : 0;
+      const bool isSaved = value.saved & choice(kind);
+      bytes.all += isSaved ? value.bytes : 0;
+      bytes.withNone += isSaved && value.saved & kWithout ? value.bytes : 0;
       bytes.forWeights += value.forWeights & choice(kind) ? value.bytes : 0;
       bytes.kept += value.kept & choice(kind) ? value.bytes : 0;
     }

@@ -53,36 +53,37 @@ void PlaceEstimate::addStates() {
   }
 }
 
-/// One micro-batch's, of one chunk.
-std::int64_t PlaceEstimate::savedOfChunk(std::size_t chunk) const {
-  const PlaceLayers &layers = held.chunks[chunk];
-  const std::int64_t sparseAgain = layers.sparseAgain;
-  const std::int64_t plainAgain = held.recomputed[chunk] - sparseAgain;
-  return (layers.plain - plainAgain) * shape.plain.saved.none.all +
-         plainAgain * shape.plain.saved.of(point.recompute).all +
-         (layers.sparse - sparseAgain) * shape.sparse.saved.none.all +
-         sparseAgain * shape.sparse.saved.of(point.recompute).all;
+/// Layers of the chunk that has most of them: by 0, none; 1, what those save
+/// that keep what they computed; 2, that compute it again; 3, both.
+std::array<std::int64_t, 4> PlaceEstimate::mostLayers(bool isSparse) const {
+  std::array<std::int64_t, 4> most = {};
+  for (std::size_t i = 0; i < held.chunks.size(); ++i) {
+    const PlaceLayers &layers = held.chunks[i];
+    const std::int64_t all = isSparse ? layers.sparse : layers.plain,
+                       again = isSparse
+                                   ? layers.sparseAgain
+                                   : held.recomputed[i] - layers.sparseAgain;
+    most[1] = std::max(most[1], all - again);
+    most[2] = std::max(most[2], again);
+    most[3] = std::max(most[3], all);
+  }
+  return most;
 }
 
-/// Where weight gradients have slots of their own. Each value has room for the
-/// chunk that has most of it, until the last slot that reads it in any layer.
+/// One micro-batch's. Each value has room for the chunk that has most of it.
+std::int64_t PlaceEstimate::savedOfSet(const LayerSaved &saved,
+                                       bool isSparse) const {
+  const std::array<std::int64_t, 4> most = mostLayers(isSparse);
+  const SavedBytes &again = saved.of(point.recompute);
+  return most[1] * (saved.none.all - again.withNone) +
+         most[2] * (again.all - again.withNone) + most[3] * again.withNone;
+}
+
+/// Where weight gradients have slots of their own: until the last slot that
+/// reads a value in any layer.
 void PlaceEstimate::addSplit(const LayerShape &layer, bool isSparse) {
   const Choices again = choice(point.recompute) & ~kWithout;
-  auto mostOf = [&](Choices choices) {
-    std::int64_t most = 0;
-    for (std::size_t i = 0; i < held.chunks.size(); ++i) {
-      const PlaceLayers &layers = held.chunks[i];
-      const std::int64_t all = isSparse ? layers.sparse : layers.plain,
-                         repeated =
-                             isSparse ? layers.sparseAgain
-                                      : held.recomputed[i] - layers.sparseAgain;
-      most = std::max(most, (choices & kWithout ? all - repeated : 0) +
-                                (choices & again ? repeated : 0));
-    }
-    return most;
-  };
-  const std::array<std::int64_t, 4> layers = {
-      0, mostOf(kWithout), mostOf(again), mostOf(kWithout | again)};
+  const std::array<std::int64_t, 4> layers = mostLayers(isSparse);
   auto count = [&](Choices choices) {
     return layers[(choices & kWithout ? 1 : 0) + (choices & again ? 2 : 0)];
   };
@@ -108,11 +109,9 @@ void PlaceEstimate::addSaved() {
   memory.savedPerLayer = std::max(held.sparse ? shape.sparse.saved.none.all : 0,
                                   held.plain ? shape.plain.saved.none.all : 0);
   memory.sets = areCut() ? stage.sets : 1;
-  std::int64_t most = 0, mostLayers = 0;
-  for (std::size_t chunk = 0; chunk < held.chunks.size(); ++chunk) {
-    most = std::max(most, savedOfChunk(chunk));
-    mostLayers = std::max(mostLayers, held.chunks[chunk].all());
-  }
+  std::int64_t longest = 0;
+  for (const PlaceLayers &chunk : held.chunks)
+    longest = std::max(longest, chunk.all());
   // A set has room for any chunk of the place, and one value more that goes
   // out.
   if (stage.splitsBackward) {
@@ -121,15 +120,17 @@ void PlaceEstimate::addSaved() {
     addSplit(shape.plain, false);
     addSplit(shape.sparse, true);
   } else {
+    std::int64_t set = savedOfSet(shape.plain.saved, false) +
+                       savedOfSet(shape.sparse.saved, true);
     for (const LayerValue &value : shape.plain.values)
-      most += savesAll(value) ? value.bytes : 0;
-    memory.saved = most * memory.sets;
+      set += savesAll(value) ? value.bytes : 0;
+    memory.saved = set * memory.sets;
   }
   if (areCut() && held.hasHead)
     memory.saved += 2 * shape.edge * stage.headSets;
   if (keepsExperts())
-    memory.worstExperts = memory.sets * mostLayers *
-                          shape.sparse.saved.ofExperts * (point.ep - 1);
+    memory.worstExperts =
+        memory.sets * longest * shape.sparse.saved.ofExperts * (point.ep - 1);
 }
 
 void PlaceEstimate::addPassing() {

@@ -46,7 +46,8 @@ private:
   void addSaved();
   void addPeak();
   void addPassing();
-  std::int64_t savedOfChunk(std::size_t chunk) const;
+  std::array<std::int64_t, 4> mostLayers(bool isSparse) const;
+  std::int64_t savedOfSet(const LayerSaved &saved, bool isSparse) const;
   void addSplit(const LayerShape &layer, bool isSparse);
   /// Whether it goes on, and out of the last layer, from where it is saved.
   bool savesAll(const LayerValue &value) const {

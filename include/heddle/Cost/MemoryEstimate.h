@@ -62,7 +62,8 @@ struct PlaceMemory {
 
 /// Bytes that one layer saves of one micro-batch.
 struct SavedBytes {
-  std::int64_t all = 0; ///< by forward
+  std::int64_t all = 0;      ///< by forward
+  std::int64_t withNone = 0; ///< of `all`: also where nothing is computed again
   /// Of `all`, what weight gradients read that have slots of their own.
   std::int64_t forWeights = 0;
   std::int64_t kept = 0; ///< by input gradients, for these

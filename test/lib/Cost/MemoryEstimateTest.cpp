@@ -141,6 +141,19 @@ std::vector<PlanPoint> compiledPoints(const ModelConfig &model) {
              .recipe = "bf16"});
   for (PointRecompute kind :
        {PointRecompute::Selective, PointRecompute::Full}) {
+    // Chunks with more layers, and chunks with more that keep what they
+    // computed: each value has the room of the chunk that has most of it.
+    for (std::int64_t count : {1L, 5L, model.layers / 2 - 2})
+      add({.pp = 2,
+           .tp = 2,
+           .sequenceParallel = true,
+           .microBatch = 16,
+           .microBatches = 2,
+           .schedule = PlanScheduleKind::Interleaved1F1B,
+           .chunks = 3,
+           .recompute = kind,
+           .recomputed = {count, count},
+           .recipe = "bf16"});
     add({.dp = 4,
          .tp = 2,
          .microBatch = 4,
