@@ -71,7 +71,7 @@ const Model kModels[] = {
       "vocab_size": 48, "activation_function": "gelu_new", "layer_norm_epsilon": 1e-5})"},
     {"gpt2_ragged",
      R"({"model_type": "gpt2", "n_embd": 12, "n_layer": 1, "n_head": 3, "n_inner": 21, "n_positions": 32,
-      "vocab_size": 50257, "activation_function": "gelu_new", "layer_norm_epsilon": 1e-5})"},
+      "vocab_size": 257, "activation_function": "gelu_new", "layer_norm_epsilon": 1e-5})"},
 };
 
 /// Sequences between blocks.
