@@ -19,6 +19,7 @@ import random
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -46,20 +47,22 @@ def plan(dp, tp=1, zero=0):
 class Programs:
     """Compiled programs of a folder, by plan."""
 
-    def __init__(self, heddle, folder):
-        self.heddle, self.folder, self.made = heddle, folder, {}
-        for name, content in {"model.json": MODEL, "train.json": TRAIN, "cluster.json": CLUSTER}.items():
+    def __init__(self, heddle, folder, model=MODEL, train=TRAIN):
+        self.heddle, self.folder, self.made, self.data = heddle, folder, {}, folder / "data.txt"
+        for name, content in {"model.json": model, "train.json": train, "cluster.json": CLUSTER}.items():
             (folder / name).write_text(json.dumps(content))
         draw = random.Random(3)
-        (folder / "data.txt").write_text("".join(chr(draw.randrange(1, 37)) for _ in range(20000)))
+        self.data.write_text("".join(chr(draw.randrange(1, 37)) for _ in range(20000)))
 
     def get(self, **keys):
-        name = "-".join(f"{key}{value}" for key, value in keys.items())
+        return self.compiled("-".join(f"{key}{value}" for key, value in keys.items()), plan(**keys))
+
+    def compiled(self, name, made_plan, train="train.json"):
         if name not in self.made:
-            (self.folder / f"{name}.json").write_text(json.dumps(plan(**keys)))
-            done = subprocess.run([self.heddle, "compile", "model.json", "--cluster", "cluster.json", "--train",
-                                   "train.json", "--plan", f"{name}.json", "-o", name], cwd=self.folder,
-                                  capture_output=True, text=True, check=False)
+            (self.folder / f"{name}.json").write_text(json.dumps(made_plan))
+            done = subprocess.run([self.heddle, "compile", "model.json", "--cluster", "cluster.json", "--train", train,
+                                   "--plan", f"{name}.json", "-o", name], cwd=self.folder, capture_output=True,
+                                  text=True, check=False)
             require(done.returncode == 0, f"{name} compiles: {done.stderr}")
             self.made[name] = self.folder / name
         return self.made[name]
@@ -77,8 +80,8 @@ class Run:
         self.program = program
         self.lines = []
         self.process = subprocess.Popen(
-            [programs.heddle, "run", str(program), "--data", str(programs.folder / "data.txt"), "--steps", str(steps),
-             "--hang-limit", str(LIMIT), *map(str, options)],
+            [programs.heddle, "run", str(program), "--data", str(programs.data), "--steps", str(steps), "--hang-limit",
+             str(LIMIT), *map(str, options)],
             stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, bufsize=1,
             env={**os.environ, **environment})
 
@@ -217,7 +220,7 @@ def slow(programs, draw, trials):
 
 def train(programs, program, *options, steps=3):
     """Exit code and stderr of threads without a supervisor."""
-    done = subprocess.run([str(program / "train-host"), "--threads", "--data", str(programs.folder / "data.txt"),
+    done = subprocess.run([str(program / "train-host"), "--threads", "--data", str(programs.data),
                            "--steps", str(steps), "--log", "", *map(str, options)], cwd=programs.folder,
                           capture_output=True, text=True, check=False)
     return done.returncode, done.stderr
@@ -373,6 +376,37 @@ def network(programs, draw, trials):
             gone.append(run.ended - told)
             shutil.rmtree(program)
     return f"{trials} of {trials} named, {max(named):.2f} s after it at most, all gone {max(gone):.2f} s later"
+
+
+def free_ports(count):
+    """The first of so many neighbours that nobody listens on."""
+    for port in range(31000 + os.getpid() % 9000, 60000, count):
+        try:
+            for neighbour in range(port, port + count):
+                with socket.socket() as one:
+                    one.bind(("127.0.0.1", neighbour))
+            return port
+        except OSError:
+            continue
+    sys.exit("not so: there are free ports")
+
+
+def start_unwatched(launcher, ranks, command, out, seconds):
+    """Ranks that another launcher than `heddle run` has started: the processes to wait for."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("OMPI_", "PMI", "SLURM_"))}
+    clean["HEDDLE_TIMEOUT"] = str(seconds)
+    if launcher == "mpirun":
+        return [subprocess.Popen(["mpirun", "--oversubscribe", "--allow-run-as-root", "-n", str(ranks), *command], stdout=out,
+                                 stderr=out, env=clean)]
+    port = str(free_ports(20))
+    each = {"torchrun": lambda rank: {"RANK": rank, "WORLD_SIZE": ranks, "LOCAL_RANK": rank, "MASTER_ADDR": "127.0.0.1",
+                                      "MASTER_PORT": port},
+            "srun": lambda rank: {"SLURM_PROCID": rank, "SLURM_NTASKS": ranks, "SLURM_LOCALID": rank, "SLURM_JOB_ID": 4711,
+                                  "SLURM_STEP_ID": 0, "SLURM_JOB_NUM_NODES": 1, "SLURM_STEP_NUM_TASKS": ranks,
+                                  "SLURM_NODELIST": "localhost", "SLURM_STEP_NODELIST": "localhost", "HEDDLE_PORT": port}}
+    return [subprocess.Popen(command, stdout=out, stderr=out,
+                             env={**clean, **{name: str(value) for name, value in each[launcher](rank).items()}})
+            for rank in range(ranks)]
 
 
 KINDS = {"death": lambda p, d, n: hang(p, d, "death", n), "stop": lambda p, d, n: hang(p, d, "stop", n),
