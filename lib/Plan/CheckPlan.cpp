@@ -5,6 +5,7 @@
 #include "ZeroWarnings.h"
 
 #include "heddle/Support/Glob.h"
+#include "heddle/Support/Printable.h"
 
 #include <algorithm>
 #include <set>
@@ -61,8 +62,8 @@ private:
 
 template <typename... Arguments>
 Error refuse(fmt::format_string<Arguments...> text, Arguments &&...arguments) {
-  return Error{"plan: " +
-               fmt::format(text, std::forward<Arguments>(arguments)...)};
+  return Error{"plan: " + printable(fmt::format(
+                              text, std::forward<Arguments>(arguments)...))};
 }
 
 Error notSupported(const std::string &what, const std::string &instead) {

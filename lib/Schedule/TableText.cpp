@@ -1,5 +1,7 @@
 #include "heddle/Schedule/Table.h"
 
+#include "heddle/Support/Printable.h"
+
 #include <charconv>
 #include <optional>
 
@@ -87,9 +89,9 @@ private:
     const std::string shown = token.size() <= 40
                                   ? std::string(token)
                                   : std::string(token.substr(0, 40)) + "...";
-    return Error{fmt::format(
+    return Error{printable(fmt::format(
         "schedule: row {}, token {} \"{}\": {}", rank, number, shown,
-        fmt::format(text, std::forward<Arguments>(arguments)...))};
+        fmt::format(text, std::forward<Arguments>(arguments)...)))};
   }
 
   const std::int64_t chunks, microBatches;

@@ -1,5 +1,7 @@
 #include "heddle/Support/Glob.h"
 
+#include "heddle/Support/Printable.h"
+
 #include <fmt/format.h>
 
 using namespace heddle;
@@ -41,12 +43,12 @@ Result<Glob> Glob::parse(std::string pattern) {
     if (close == text.npos)
       return Error{fmt::format(
           "pattern '{}': found '[' at character {}, expected a ']' after it",
-          pattern, i + 1)};
+          printable(pattern), i + 1)};
     for (std::size_t j = i + 1; j + 2 < close; ++j)
       if (text[j + 1] == '-' && text[j] > text[j + 2])
         return Error{fmt::format(
-            "pattern '{}': found the range '{}', expected rising ends", pattern,
-            text.substr(j, 3))};
+            "pattern '{}': found the range '{}', expected rising ends",
+            printable(pattern), printable(text.substr(j, 3)))};
     i = close;
   }
   return Glob(std::move(pattern));

@@ -2,6 +2,8 @@
 
 #include "Scalars.h"
 
+#include "heddle/Support/Printable.h"
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -52,7 +54,8 @@ struct MapReader::Sink {
 
   void add(int rank, int line, const std::string &message) {
     if (!worst || std::tie(rank, line) < std::tie(worst->rank, worst->line))
-      worst = {rank, line, fmt::format("{}:{}: {}", file, line, message)};
+      worst = {rank, line,
+               fmt::format("{}:{}: {}", file, line, printable(message))};
   }
   void rejectUnknownKeys(const Level &level);
 };

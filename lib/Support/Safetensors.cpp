@@ -100,8 +100,8 @@ static Result<TensorEntry> readEntry(const DocumentValue::Entry &entry,
   tensor.name = entry.key;
   std::optional<TensorType> known = tensorTypeByName(type);
   if (!known)
-    return bad(
-        fmt::format("found dtype \"{}\", expected one like \"F32\"", type));
+    return bad(fmt::format("found dtype {}, expected one like \"F32\"",
+                           jsonString(type)));
   tensor.type = *known;
   if (shape.size() > maxDimensions)
     return bad(fmt::format("found {} dimensions, expected at most {}",
@@ -127,10 +127,11 @@ Result<std::uint64_t>
 heddle::safetensorsHeaderBytes(std::span<const std::byte> begin,
                                std::uint64_t fileBytes,
                                const std::string &name) {
-  if (fileBytes < 8)
+  const std::uint64_t there = std::min<std::uint64_t>(fileBytes, begin.size());
+  if (there < 8)
     return Error{fmt::format(
         "{}: found {} bytes, expected a safetensors file (at least 8)", name,
-        fileBytes)};
+        there)};
   std::uint64_t bytes = 0;
   for (int i = 7; i >= 0; --i)
     bytes = bytes << 8 | std::to_integer<std::uint64_t>(begin[i]);

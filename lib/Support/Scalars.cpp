@@ -1,5 +1,7 @@
 #include "Scalars.h"
 
+#include "heddle/Support/Printable.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -92,33 +94,7 @@ DocumentValue detail::plainScalar(std::string_view text, int line) {
 
 Error detail::errorAt(const std::string &file, int line,
                       const std::string &message) {
-  return {fmt::format("{}:{}: {}", file, line, message)};
-}
-
-/// Length of the UTF-8 sequence at the start of `text`; 0 if it is none.
-/// Refuses overlong forms, surrogates and what lies beyond U+10FFFF.
-static std::size_t sequenceLength(std::string_view text) {
-  auto byte = [&](std::size_t i) {
-    return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u;
-  };
-  auto follows = [&](std::size_t i) { return (byte(i) & 0xc0) == 0x80; };
-  unsigned first = byte(0);
-  if (first < 0x80)
-    return first == 0 ? 0 : 1;
-  if (first >= 0xc2 && first < 0xe0)
-    return follows(1) ? 2 : 0;
-  if (first >= 0xe0 && first < 0xf0) {
-    bool overlong = first == 0xe0 && byte(1) < 0xa0;
-    bool surrogate = first == 0xed && byte(1) >= 0xa0;
-    return follows(1) && follows(2) && !overlong && !surrogate ? 3 : 0;
-  }
-  if (first >= 0xf0 && first < 0xf5) {
-    bool overlong = first == 0xf0 && byte(1) < 0x90;
-    bool beyond = first == 0xf4 && byte(1) >= 0x90;
-    return follows(1) && follows(2) && follows(3) && !overlong && !beyond ? 4
-                                                                          : 0;
-  }
-  return 0;
+  return {fmt::format("{}:{}: {}", file, line, printable(message))};
 }
 
 Result<std::string_view> detail::checkText(std::string_view text,
@@ -127,7 +103,7 @@ Result<std::string_view> detail::checkText(std::string_view text,
     text.remove_prefix(3);
   int line = 1;
   for (std::size_t i = 0; i < text.size();) {
-    std::size_t length = sequenceLength(text.substr(i));
+    std::size_t length = detail::sequenceLength(text.substr(i));
     if (length == 0)
       return errorAt(file, line,
                      fmt::format("found byte 0x{:02x}, expected UTF-8 text",
@@ -140,20 +116,10 @@ Result<std::string_view> detail::checkText(std::string_view text,
   return text;
 }
 
-/// Bytes of the control character that a text begins with; 0 where it is none.
-static std::size_t controlLength(std::string_view text) {
-  const auto first = static_cast<unsigned char>(text[0]);
-  if (first < 0x20 || first == 0x7f)
-    return 1;
-  const bool isC1 = first == 0xc2 && text.size() > 1 &&
-                    static_cast<unsigned char>(text[1]) < 0xa0;
-  return isC1 ? 2 : 0;
-}
-
 Result<void> detail::checkKey(std::string_view key, const std::string &file,
                               int line) {
   for (std::size_t i = 0; i < key.size(); ++i)
-    if (controlLength(key.substr(i)))
+    if (detail::controlLength(key.substr(i)))
       return errorAt(file, line,
                      fmt::format("found a control character in key {}, "
                                  "expected a word",
@@ -165,7 +131,7 @@ std::string heddle::jsonString(std::string_view text) {
   std::string out = "\"";
   for (std::size_t i = 0; i < text.size(); ++i) {
     const char c = text[i];
-    const std::size_t control = controlLength(text.substr(i));
+    const std::size_t control = detail::controlLength(text.substr(i));
     if (c == '"' || c == '\\')
       out += '\\';
     if (control == 0) {

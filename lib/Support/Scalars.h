@@ -24,6 +24,12 @@ Error errorAt(const std::string &file, int line, const std::string &message);
 Result<std::string_view> checkText(std::string_view text,
                                    const std::string &file);
 
+/// Length of the UTF-8 sequence at the start of `text`; 0 if it is none.
+/// Refuses overlong forms, surrogates, what lies beyond U+10FFFF, and NUL.
+std::size_t sequenceLength(std::string_view text);
+/// Bytes of the control character that a text begins with; 0 where it is none.
+std::size_t controlLength(std::string_view text);
+
 /// That a key has no control characters: keys stand in messages and logs.
 Result<void> checkKey(std::string_view key, const std::string &file, int line);
 

@@ -132,7 +132,7 @@ find_package(Threads REQUIRED)
 set(FLAGS -fno-math-errno -fno-trapping-math -ffp-contract=off)
 set(support runtime/lib/Support)
 set(SUPPORT ${support}/Check.cpp ${support}/Files.cpp ${support}/Json.cpp ${support}/MapReader.cpp
-  ${support}/Safetensors.cpp ${support}/Scalars.cpp)
+  ${support}/Printable.cpp ${support}/Safetensors.cpp ${support}/Scalars.cpp)
 file(GLOB RUNTIME CONFIGURE_DEPENDS runtime/runtime/common/*.cpp runtime/runtime/ranks/*.cpp
   runtime/runtime/checkpoint/*.cpp runtime/runtime/train/*.cpp)
 set_source_files_properties(step.cpp PROPERTIES COMPILE_OPTIONS -O1)

@@ -4,6 +4,7 @@
 #include "runtime/checkpoint/Manifest.h"
 
 #include "heddle/Support/Document.h"
+#include "heddle/Support/Printable.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -230,8 +231,9 @@ Result<void> checkPlaces(const Manifest &m, const std::string &path) {
       if (place.begin != end || !keys.insert(place.extent->key).second)
         return Error{fmt::format("{}: {}: key '{}' at byte {} is there twice, "
                                  "or its bytes do not follow byte {}",
-                                 path, m.files[f].name, place.extent->key,
-                                 place.begin, end)};
+                                 path, m.files[f].name,
+                                 printable(place.extent->key), place.begin,
+                                 end)};
       end = place.end;
     }
     if (m.files[f].headerBytes + end != m.files[f].bytes)

@@ -3,6 +3,7 @@
 #include "runtime/checkpoint/Convert.h"
 
 #include "heddle/Support/Document.h"
+#include "heddle/Support/Printable.h"
 
 #include <fmt/format.h>
 
@@ -15,9 +16,8 @@ namespace heddle::checkpoint {
 namespace {
 
 bool isPlainName(const std::string &name) {
-  return !name.empty() && name[0] != '.' &&
-         name.find('/') == std::string::npos &&
-         name.find('\0') == std::string::npos;
+  return !name.empty() && name[0] != '.' && isPrintable(name) &&
+         name.find('/') == std::string::npos;
 }
 
 /// Tensor and file of each entry of the index.

@@ -1,5 +1,7 @@
 #include "runtime/common/Launch.h"
 
+#include "heddle/Support/Printable.h"
+
 #include <fmt/format.h>
 
 #include <charconv>
@@ -44,6 +46,11 @@ constexpr Source kSources[] = {
 
 constexpr int64_t kMostRanks = int64_t(1) << 31;
 
+/// Of a variable's text, for messages.
+std::string shown(std::string_view text) {
+  return printable(text.substr(0, 60));
+}
+
 std::optional<int64_t> numberIn(std::string_view text, int64_t most) {
   int64_t value = 0;
   const char *end = text.data() + text.size();
@@ -67,7 +74,7 @@ public:
     if (!value)
       fail(fmt::format("environment variable {}: found '{}', expected a number "
                        "from 0 to {}",
-                       variable, text->substr(0, 60), most));
+                       variable, shown(*text), most));
     return value;
   }
 
@@ -232,7 +239,7 @@ Result<std::vector<int64_t>> parseTasksPerNode(std::string_view text,
   const auto bad = [&](std::string_view found) {
     return Error{fmt::format("found '{}', expected tasks of each node, like "
                              "4(x2),3",
-                             found.substr(0, 60))};
+                             shown(found))};
   };
   std::vector<int64_t> tasks;
   for (std::string_view rest = text;;) {
@@ -282,7 +289,7 @@ Result<std::string> firstOfNodeList(std::string_view text) {
         name.size() + first.size() > 255)
       return Error{fmt::format("found '{}', expected names of nodes, like "
                                "gnode[08,20-25]",
-                               text.substr(0, 60))};
+                               shown(text))};
     name += first;
     rest.remove_prefix(end + isList);
   }

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <fcntl.h>
@@ -163,8 +164,16 @@ bool Socket::receive(FrameHead &head, std::string &payload) const {
   if (!receiveAll(fd, &head, sizeof head) || head.magic != FrameHead::kMagic ||
       head.bytes < 0 || head.bytes > kMost)
     return false;
-  payload.resize(size_t(head.bytes));
-  return receiveAll(fd, payload.data(), payload.size());
+  // As much as has come: who is not a rank may promise any number of bytes.
+  constexpr size_t kFirst = 1 << 20;
+  const auto bytes = size_t(head.bytes);
+  payload.clear();
+  for (size_t have = 0; have < bytes; have = payload.size()) {
+    payload.resize(std::min(bytes, std::max(kFirst, 2 * have)));
+    if (!receiveAll(fd, payload.data() + have, payload.size() - have))
+      return false;
+  }
+  return true;
 }
 
 bool Socket::readable(double seconds) const {

@@ -1,5 +1,7 @@
 #include "runtime/train/Cbor.h"
 
+#include "heddle/Support/Printable.h"
+
 #include <fmt/format.h>
 
 #include <bit>
@@ -124,7 +126,7 @@ private:
       if (key.kind != DocumentValue::Kind::String)
         return fail("a key that is no text");
       if (!seen.insert(key.text).second)
-        return fail(fmt::format("key '{}' again", key.text));
+        return fail(fmt::format("key '{}' again", printable(key.text)));
       to.entries.push_back({key.text, 0, {}});
       if (!item(to.entries.back().value, depth + 1))
         return false;

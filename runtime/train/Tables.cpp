@@ -8,6 +8,7 @@
 #include "heddle/Runtime/Tables.h"
 
 #include "heddle/Support/Mirror.h"
+#include "heddle/Support/Printable.h"
 
 #include "runtime/train/Cbor.h"
 
@@ -137,7 +138,8 @@ void describe(V &v, T &x) {
 template <class... Arguments>
 [[noreturn]] void refuse(fmt::format_string<Arguments...> format,
                          Arguments &&...arguments) {
-  throw TablesError(fmt::format(format, std::forward<Arguments>(arguments)...));
+  throw TablesError(
+      printable(fmt::format(format, std::forward<Arguments>(arguments)...)));
 }
 
 class Reader {

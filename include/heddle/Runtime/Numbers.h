@@ -49,8 +49,8 @@ public:
                     "of heddle; compile again");
     if (header.key != key)
       return refuse("these are the numbers of another program; compile again");
-    if (bytes != entriesAt() + 4 * header.entries)
-      return refuse("it is cut short; compile again");
+    if (!fits(bytes - int64_t(sizeof header)))
+      return refuse("it is cut short, or its sizes are damaged; compile again");
     return HEDDLE_RT_OK;
   }
 
@@ -78,6 +78,30 @@ public:
   }
 
 private:
+  /// Whether `left` bytes behind the header are what its sizes, and those of
+  /// the tables, ask for.
+  bool fits(int64_t left) const {
+    const auto take = [&left](int64_t count, int64_t width) {
+      if (count < 0 || width < 0 || (width > 0 && count > left / width))
+        return false;
+      left -= count * width;
+      return true;
+    };
+    const int64_t most = left / 8;
+    if (!take(header.counts, 8) || header.places < 0 || header.places > most ||
+        !take(header.stages, 8 * header.places) || !take(header.tables, 16) ||
+        left % 4 != 0 || header.entries != left / 4)
+      return false;
+    left = header.entries;
+    for (int64_t i = 0; i < header.tables; ++i) {
+      int64_t shape[2];
+      copy(shape, shapesAt() + 16 * i, 2);
+      if (shape[0] < 1 || !take(shape[0], shape[1]))
+        return false;
+    }
+    return left == 0;
+  }
+
   int64_t placesAt() const {
     return int64_t(sizeof header) + 8 * header.counts;
   }
