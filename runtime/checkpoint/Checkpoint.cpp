@@ -1,5 +1,6 @@
 #include "runtime/checkpoint/Checkpoint.h"
 
+#include "heddle/Support/Printable.h"
 #include "runtime/checkpoint/Checksum.h"
 
 #include <fmt/format.h>
@@ -61,13 +62,29 @@ Result<Checkpoint> Checkpoint::open(const FileSystem &files,
   if (*line != commitText(c.contents, *text))
     return Error{fmt::format("{}: is of another checkpoint than {}: found "
                              "'{}', expected '{}'",
-                             commit, manifest, *line,
-                             commitText(c.contents, *text))};
+                             commit, manifest, printable(*line),
+                             printable(commitText(c.contents, *text)))};
   const std::string name = c.path.substr(c.path.rfind('/') + 1);
   if (const auto step = stepOfFolder(name); step && *step != c.contents.step)
     return Error{fmt::format("{}: is the checkpoint of step {}", c.path,
                              c.contents.step)};
-  return of(files, std::move(c.path), std::move(c.contents));
+  Checkpoint found = of(files, std::move(c.path), std::move(c.contents));
+  found.commit = std::move(*line);
+  return found;
+}
+
+Result<void> Checkpoint::checkSame() const {
+  if (commit.empty())
+    return {};
+  const std::string name = path + "/COMMIT";
+  Result<std::string> line = readText(*files, name, 4096);
+  if (!line)
+    return line.error();
+  if (*line != commit)
+    return Error{fmt::format("{}: another checkpoint has taken its place while "
+                             "this one was read; start again",
+                             name)};
+  return {};
 }
 
 Checkpoint Checkpoint::of(const FileSystem &files, std::string folder,
@@ -126,7 +143,7 @@ Result<void> Checkpoint::checkHeader(size_t f, const InputFile &in) const {
         at->second->end != e.end)
       return Error{fmt::format("{}: {}: header and manifest.json differ at key "
                                "'{}'",
-                               name, nameOf(held), e.key)};
+                               name, nameOf(held), printable(e.key))};
   }
   if (byFile[f].size() != byKey.size())
     return Error{fmt::format("{}: found {} keys, expected {}", name,

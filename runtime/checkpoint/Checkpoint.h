@@ -35,6 +35,10 @@ public:
   /// Every file; that no other one stands among them.
   Result<void> verify() const;
 
+  /// That its folder still is the one that was opened: what was verified and
+  /// what is read are of one checkpoint.
+  Result<void> checkSame() const;
+
   /// Fills `to` with `box`, row-major, of a tensor's state. `box` has to be
   /// inside of it. Checksums are not looked at.
   Result<void> read(const StateRecord &state, const Box &box,
@@ -58,6 +62,7 @@ private:
 
   const FileSystem *files = nullptr;
   std::string path;
+  std::string commit; ///< its line; "": nothing vouches for the manifest
   Manifest contents;
   std::vector<std::vector<Held>> byFile; ///< in the order of their bytes
 };

@@ -12,6 +12,8 @@
 #include <cstring>
 #include <filesystem>
 #include <limits>
+#include <sys/stat.h>
+#include <unistd.h>
 
 namespace heddle::train {
 
@@ -28,6 +30,17 @@ double now() {
   return std::chrono::duration<double>(
              std::chrono::steady_clock::now().time_since_epoch())
       .count();
+}
+
+/// Who owns the folder decides what a run goes on from.
+Result<void> checkOwner(const std::string &root, bool isAny) {
+  struct stat status;
+  if (isAny || ::stat(root.c_str(), &status) != 0 || status.st_uid == 0 ||
+      status.st_uid == ::geteuid())
+    return {};
+  return Error{fmt::format("{}: belongs to user {}, expected user {}, who runs "
+                           "this; --any-owner takes it nevertheless",
+                           root, status.st_uid, ::geteuid())};
 }
 
 void mix(double &mean, double value) {
@@ -85,6 +98,8 @@ heddle_rt_status Checkpointer::takeFolder() {
       if (error)
         return Error{
             fmt::format("{}: cannot be made: {}", root, error.message())};
+      if (auto trusted = checkOwner(root, options.anyOwner); !trusted)
+        return trusted;
       auto held = files.lock(root + "/.lock");
       if (!held)
         return held.error();

@@ -25,6 +25,7 @@ const char *const kUsage =
   [--keep N]          checkpoints that stay; default: 2
   --resume            go on from the newest checkpoint that is whole
   [--checkpoints DIR] default: checkpoints beside the program
+  [--any-owner]       a folder of checkpoints that another user owns is taken
   --log FILE          a JSON line per step; default: log.jsonl beside the program
   --replica-check N   compare replicas bit by bit every N steps
   --sum-check N       in every Nth step, sums over ranks against sums of parts
@@ -102,6 +103,7 @@ public:
                {"--check", &o.check},
                {"--dry", &o.dry},
                {"--resume", &o.resume},
+               {"--any-owner", &o.anyOwner},
                {"--test-init", &o.testInit},
                {"--help", &o.help}}) {}
 

@@ -39,6 +39,7 @@ struct Options {
   int64_t computeThreads = 0;
   bool threads = false, check = false, dry = false, testInit = false;
   bool resume = false;
+  bool anyOwner = false; ///< of the folder of checkpoints
   bool help = false;
 
   bool savesOrResumes() const { return resume || !saveEvery.empty(); }

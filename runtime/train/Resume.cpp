@@ -125,6 +125,8 @@ heddle_rt_status Checkpointer::load(const Checkpoint &from) {
         rank.upload(instancePlace(state, wanted.position, extents, rank.stage),
                     stored.data(), int64_t(stored.size())));
   }
+  if (done)
+    done = from.checkSame();
   return agree(done);
 }
 

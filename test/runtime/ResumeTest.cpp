@@ -4,6 +4,8 @@
 
 #include <gmock/gmock.h>
 
+#include <unistd.h>
+
 using namespace heddle;
 using namespace heddle::checkpoint;
 using namespace heddle::test;
@@ -71,6 +73,19 @@ TEST(Resume, NeverBeginsAnewUnasked) {
   EXPECT_THAT(job.errors, HasSubstr("expected an integer from 1 to "));
   EXPECT_THAT(job.errors, HasSubstr("or auto"));
   EXPECT_EQ(job.train(1, {"--save-every", "0"}), 2);
+}
+
+TEST(Resume, AnotherUsersFolderIsTakenOnlyWhereTold) {
+  if (geteuid() != 0)
+    GTEST_SKIP() << "only root can give a folder away";
+  Job job;
+  ASSERT_EQ(job.train(1, {"--save-every", "1"}), 0) << job.errors;
+  ASSERT_EQ(chown(job.checkpoints.c_str(), 12345, gid_t(-1)), 0);
+  EXPECT_EQ(job.train(2, {"--resume"}), 2);
+  EXPECT_THAT(job.errors, HasSubstr("belongs to user 12345, expected user 0"));
+  EXPECT_EQ(job.train(2, {"--save-every", "1", "--resume"}), 2);
+  EXPECT_EQ(job.steps(), std::vector<int64_t>{1});
+  EXPECT_EQ(job.train(2, {"--resume", "--any-owner"}), 0) << job.errors;
 }
 
 TEST(Resume, WhatIsAnotherRunIsRefused) {

@@ -68,6 +68,10 @@ static cl::opt<bool> resume("resume",
                             cl::desc("go on from the newest checkpoint that "
                                      "is whole"),
                             cl::sub(run));
+static cl::opt<bool> anyOwner("any-owner",
+                              cl::desc("take a folder of checkpoints that "
+                                       "another user owns"),
+                              cl::sub(run));
 static cl::opt<uint64_t> steps("steps", cl::desc("default: the schedule's"),
                                cl::sub(run));
 static cl::opt<uint64_t> replicaCheck("replica-check", cl::value_desc("n"),
@@ -170,7 +174,7 @@ static std::vector<std::string> passOn(bool startedAgain) {
     if (option->getNumOccurrences())
       arguments.insert(arguments.end(), {"--" + option->ArgStr.str(),
                                          std::to_string(option->getValue())});
-  for (cl::opt<bool> *option : {&check, &testInit, &resume})
+  for (cl::opt<bool> *option : {&check, &testInit, &resume, &anyOwner})
     if (*option)
       arguments.push_back("--" + option->ArgStr.str());
   return arguments;
