@@ -69,9 +69,13 @@ struct CutDim {
   int64_t stride; ///< of the rank's block
 };
 
+/// Far more than any layout of a model asks for.
+constexpr int64_t kMostPieces = int64_t(1) << 18;
+
 /// Adds a file dimension, the merge of `cut`, to each piece so far. What of
-/// the merge is no range of neighbours becomes several pieces.
-void addMerged(const std::vector<CutDim> &cut, std::vector<Piece> &pieces) {
+/// the merge is no range of neighbours becomes several pieces; false where
+/// those are too many.
+bool addMerged(const std::vector<CutDim> &cut, std::vector<Piece> &pieces) {
   // Dimensions from `pivot` on make one range: those behind it are whole.
   size_t pivot = cut.size();
   int64_t inner = 1; // elements of the file dimension behind the pivot
@@ -88,6 +92,8 @@ void addMerged(const std::vector<CutDim> &cut, std::vector<Piece> &pieces) {
   int64_t outer = 1;
   for (size_t d = 0; d < pivot; ++d)
     outer *= cut[d].range.last - cut[d].range.first;
+  if (outer > kMostPieces / int64_t(pieces.size()))
+    return false;
   std::vector<Piece> all;
   all.reserve(pieces.size() * size_t(outer));
   for (const Piece &piece : pieces)
@@ -119,6 +125,7 @@ void addMerged(const std::vector<CutDim> &cut, std::vector<Piece> &pieces) {
       all.push_back(std::move(next));
     }
   pieces = std::move(all);
+  return true;
 }
 
 /// Dimensions of one element say nothing, and what lies side by side is one.
@@ -231,7 +238,10 @@ Result<void> addPieces(const runtime::State &state, const Placement &p,
           state.kind, state.name, fmt::join(state.file.shape, ", "),
           fmt::join(state.layout.shape, ", "))};
     const auto from = dims.begin() + int64_t(next);
-    addMerged({from, from + int64_t(*count)}, pieces);
+    if (!addMerged({from, from + int64_t(*count)}, pieces))
+      return Error{fmt::format("tables.bin: {} {}: a rank's share has more "
+                               "than {} pieces",
+                               state.kind, state.name, kMostPieces)};
     next += *count;
   }
   for (Piece &piece : pieces)

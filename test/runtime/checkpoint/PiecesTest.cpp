@@ -173,6 +173,20 @@ void cut(std::mt19937 &random, Box box, std::vector<Box> &to) {
   cut(random, high, to);
 }
 
+// Of every second element there are as many pieces as elements.
+TEST(Pieces, MoreThanAnyLayoutHasAreRefused) {
+  const int64_t many = int64_t(1) << 30;
+  runtime::Tables tables;
+  tables.mesh = {{"tp", 2}};
+  runtime::State state;
+  state.kind = "parameter";
+  state.name = "w";
+  state.layout = {{many, 2}, {many, 2}, {many, 1}, {{}, {"tp"}}};
+  state.file.shape = {2 * many};
+  EXPECT_THAT(shareOf(tables, 0, state).message(),
+              testing::HasSubstr("w: a rank's share has more than"));
+}
+
 TEST(Tiling, DrawnTilingsHoldAndEveryChangeIsSeen) {
   std::mt19937 random(2);
   for (int trial = 0; trial < 5000; ++trial) {
