@@ -8,6 +8,7 @@ build=${HEDDLE_BUILD:-$root/build}
 # its security archive. The two OpenCL packages: oneDNN's CMake file looks for OpenCL.
 packages=(
   g++ clang-22 lld-22 libomp-22-dev clang-format-22      # compilers; emitted programs are built by c++
+  libclang-rt-22-dev                                     # sanitizers and libFuzzer (test/fuzz)
   llvm-22-dev llvm-22-tools libmlir-22-dev mlir-22-tools # MLIR, TableGen, lit, FileCheck
   cmake ninja-build ccache python3
   libfmt-dev libyaml-cpp-dev nlohmann-json3-dev

@@ -1,0 +1,251 @@
+#include "test/fuzz/Tree.h"
+
+#include "runtime/train/Cbor.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+namespace heddle::fuzz {
+
+namespace {
+
+using Kind = DocumentValue::Kind;
+
+void collect(DocumentValue &value, std::vector<DocumentValue *> &to) {
+  to.push_back(&value);
+  for (DocumentValue &item : value.items)
+    collect(item, to);
+  for (DocumentValue::Entry &entry : value.entries)
+    collect(entry.value, to);
+}
+
+/// Numbers at the edges of what readers can take.
+constexpr const char *kNumbers[] = {"0",
+                                    "-1",
+                                    "1",
+                                    "2",
+                                    "3",
+                                    "64",
+                                    "255",
+                                    "65536",
+                                    "2147483647",
+                                    "2147483648",
+                                    "4294967296",
+                                    "9007199254740991",
+                                    "9007199254740993",
+                                    "1152921504606846976",
+                                    "9223372036854775807",
+                                    "-9223372036854775808",
+                                    "9223372036854775808",
+                                    "18446744073709551616",
+                                    "1e308",
+                                    "1e-308",
+                                    "-0.0",
+                                    "0.5",
+                                    "1e400"};
+
+constexpr const char *kTexts[] = {"",
+                                  "0",
+                                  "a",
+                                  "*",
+                                  "..",
+                                  "/",
+                                  "F32",
+                                  "BF16",
+                                  "param",
+                                  "model/rank-00000.safetensors",
+                                  "../../etc/passwd",
+                                  "new\nline",
+                                  "\x1b[31m",
+                                  "\xc2\x9b",
+                                  "0x1p+1023",
+                                  "nan",
+                                  "tp",
+                                  "dp",
+                                  "{}"};
+
+DocumentValue scalar(Random &random) {
+  DocumentValue value;
+  switch (random() % 6) {
+  case 0:
+    return value;
+  case 1:
+    value.kind = Kind::Bool;
+    value.boolean = random() % 2 != 0;
+    return value;
+  case 2:
+    value.kind = Kind::String;
+    value.text = kTexts[random() % std::size(kTexts)];
+    return value;
+  case 3:
+    value.kind = random() % 2 ? Kind::List : Kind::Map;
+    return value;
+  default:
+    value.kind = Kind::Number;
+    value.text = random() % 4 ? kNumbers[random() % std::size(kNumbers)]
+                              : fmt::format("{}", random() % 4096);
+    return value;
+  }
+}
+
+/// A number near to what stands there, or twice as much.
+void changeNumber(DocumentValue &value, Random &random) {
+  if (!value.integer)
+    return void(value = scalar(random));
+  const auto number = uint64_t(*value.integer);
+  const uint64_t changed[] = {number + 1, number - 1, number * 2,
+                              number / 2, number + 8, uint64_t(0) - number};
+  value.integer = int64_t(changed[random() % std::size(changed)]);
+  value.text = fmt::format("{}", *value.integer);
+}
+
+template <class T>
+void changeList(std::vector<T> &items, Random &random) {
+  const size_t at = random() % items.size(), other = random() % items.size();
+  switch (random() % 3) {
+  case 0:
+    items.erase(items.begin() + long(at));
+    return;
+  case 1:
+    items.insert(items.begin() + long(other), T(items[at]));
+    return;
+  default:
+    std::swap(items[at], items[other]);
+  }
+}
+
+void changeKey(DocumentValue &map, Random &random) {
+  const size_t at = random() % map.entries.size();
+  map.entries[at].key = random() % 2
+                            ? kTexts[random() % std::size(kTexts)]
+                            : map.entries[random() % map.entries.size()].key;
+}
+
+size_t sizeOf(const DocumentValue &value) {
+  size_t size = 1;
+  for (const DocumentValue &item : value.items)
+    size += sizeOf(item);
+  for (const DocumentValue::Entry &entry : value.entries)
+    size += sizeOf(entry.value);
+  return size;
+}
+
+void changeOne(DocumentValue &root, Random &random) {
+  std::vector<DocumentValue *> all;
+  collect(root, all);
+  DocumentValue &value = *all[random() % all.size()];
+  const DocumentValue &other = *all[random() % all.size()];
+  const unsigned choice = random() % 8;
+  if (choice == 0)
+    value = scalar(random);
+  else if (choice == 1 && sizeOf(other) < 200)
+    value = DocumentValue(other);
+  else if (value.kind == Kind::Number)
+    changeNumber(value, random);
+  else if (!value.items.empty())
+    changeList(value.items, random);
+  else if (!value.entries.empty() && choice == 2)
+    changeKey(value, random);
+  else if (!value.entries.empty() && choice < 5)
+    changeList(value.entries, random);
+  else if (value.entries.empty())
+    value = scalar(random);
+}
+
+void writeJson(const DocumentValue &value, std::string &to) {
+  const char *between = "";
+  switch (value.kind) {
+  case Kind::Null:
+    to += "null";
+    return;
+  case Kind::Bool:
+    to += value.boolean ? "true" : "false";
+    return;
+  case Kind::Number:
+    to += value.text;
+    return;
+  case Kind::String:
+    to += jsonString(value.text);
+    return;
+  case Kind::List:
+    to += '[';
+    for (const DocumentValue &item : value.items) {
+      to += std::exchange(between, ",");
+      writeJson(item, to);
+    }
+    to += ']';
+    return;
+  case Kind::Map:
+    to += '{';
+    for (const DocumentValue::Entry &entry : value.entries) {
+      to += std::exchange(between, ",") + jsonString(entry.key) + ':';
+      writeJson(entry.value, to);
+    }
+    to += '}';
+  }
+}
+
+void writeCbor(const DocumentValue &value, std::string &to) {
+  using train::CborMajor;
+  switch (value.kind) {
+  case Kind::Null:
+    to += '\xf6';
+    return;
+  case Kind::Bool:
+    return train::appendCbor(to, value.boolean);
+  case Kind::Number:
+    return value.integer ? train::appendCbor(to, *value.integer)
+                         : train::appendCbor(to, value.number);
+  case Kind::String:
+    return train::appendCbor(to, value.text);
+  case Kind::List:
+    train::appendCborHead(to, CborMajor::Array, value.items.size());
+    for (const DocumentValue &item : value.items)
+      writeCbor(item, to);
+    return;
+  case Kind::Map:
+    train::appendCborHead(to, CborMajor::Map, value.entries.size());
+    for (const DocumentValue::Entry &entry : value.entries) {
+      train::appendCbor(to, entry.key);
+      writeCbor(entry.value, to);
+    }
+  }
+}
+
+} // namespace
+
+void changeTree(DocumentValue &root, Random &random) {
+  for (unsigned i = 0, count = 1 + random() % 4; i < count; ++i)
+    changeOne(root, random);
+}
+
+std::string jsonOf(const DocumentValue &value) {
+  std::string text;
+  writeJson(value, text);
+  return text;
+}
+
+std::string cborOf(const DocumentValue &value) {
+  std::string bytes;
+  writeCbor(value, bytes);
+  return bytes;
+}
+
+void mutateJson(std::string &text, Random &random) {
+  if (Result<DocumentValue> value = parseJson(text, "")) {
+    changeTree(*value, random);
+    text = jsonOf(*value);
+  }
+}
+
+void mutateCbor(std::string &bytes, Random &random) {
+  if (Result<DocumentValue> value = train::decodeCbor(bytes)) {
+    changeTree(*value, random);
+    // New numbers are written as JSON has them.
+    if (Result<DocumentValue> read = parseJson(jsonOf(*value), ""))
+      bytes = cborOf(*read);
+  }
+}
+
+} // namespace heddle::fuzz

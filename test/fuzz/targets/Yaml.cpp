@@ -1,0 +1,11 @@
+#include "heddle/Support/Document.h"
+#include "test/fuzz/Fuzz.h"
+
+using namespace heddle;
+
+static void run(std::string_view input) {
+  (void)fuzz::accepted(
+      Document::parse(input, "input.yaml", Document::Syntax::Yaml));
+}
+
+static fuzz::Announce target{{"Yaml", run}};
