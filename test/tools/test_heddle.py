@@ -189,6 +189,14 @@ class Explain(HeddleTest):
         recorded = json.loads(self.heddle("run", self.out, "--dry", "--json").stdout)
         self.assertTrue(recorded["as_predicted"])
         self.assertEqual([rank["rank"] for rank in recorded["recorded"]], [0, 3, 4, 7])  # ends of both axes
+        for name in ("memory.json", "cost.json"):
+            right = (self.out / name).read_text()
+            for damaged in ("{}", '{"classes": 3, "places": 3}'):
+                (self.out / name).write_text(damaged)
+                done = self.heddle("run", self.out, "--dry", code=2)
+                self.assertIn("has not the form that heddle writes", done.stderr)
+                self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+            (self.out / name).write_text(right)
 
     def test_layouts_of_a_large_mesh_name_axes(self):
         mesh = [["pp", 1], ["dp", 32], ["cp", 1], ["tp", 4]]

@@ -1,6 +1,7 @@
 #include "tools/heddle/Dry.h"
 
 #include "heddle/Support/Files.h"
+#include "heddle/Support/Printable.h"
 #include "tools/heddle/Folder.h"
 #include "tools/heddle/Launch.h"
 #include "tools/heddle/Memory.h"
@@ -154,12 +155,14 @@ static json readMemory(const std::string &folder,
   json document = text ? json::parse(*text, nullptr, false) : json();
   if (!document.is_object())
     return json::object();
-  const json &classes = document["classes"];
+  const json &classes = document.at("classes");
+  if (classes.empty())
+    return json::object();
   if (stage)
     return classes.at(size_t(*stage));
   return *std::max_element(classes.begin(), classes.end(),
                            [](const json &a, const json &b) {
-                             return a["arena_bytes"] < b["arena_bytes"];
+                             return a.at("arena_bytes") < b.at("arena_bytes");
                            });
 }
 
@@ -183,7 +186,7 @@ firstMisprediction(const json &predicted, const std::string &folder,
   for (const Recording &recording : recordings) {
     const int64_t stage = tables.stageOf(recording.rank);
     if (std::string why =
-            tool::findMisprediction(predicted["places"].at(size_t(stage)),
+            tool::findMisprediction(predicted.at("places").at(size_t(stage)),
                                     recording.trace, readMemory(folder, stage));
         !why.empty())
       return fmt::format("rank {}: {}", recording.rank, why);
@@ -210,7 +213,7 @@ static json summarize(const std::string &folder, const runtime::Tables &tables,
           {"recorded", ranks},
           {"collectives_agree", true},
           {"as_predicted", isPredicted ? json(true) : json()},
-          {"not_compared", isPredicted ? json() : predicted["reason"]},
+          {"not_compared", isPredicted ? json() : predicted.at("reason")},
           {"arena_bytes", memory.value("arena_bytes", json())},
           {"live_peak_bytes", memory.value("live_peak_bytes", json())}};
 }
@@ -263,8 +266,8 @@ static std::string findLooseArena(const runtime::Tables &tables,
   return "";
 }
 
-int tool::runDry(const std::string &folder, const runtime::Tables &tables,
-                 bool asJson) {
+static int runRecordings(const std::string &folder,
+                         const runtime::Tables &tables, bool asJson) {
   Result<ScratchFolder> scratch = ScratchFolder::create();
   if (!scratch)
     return refuse(scratch.error());
@@ -290,4 +293,16 @@ int tool::runDry(const std::string &folder, const runtime::Tables &tables,
   else
     printSummary(summary);
   return kDone;
+}
+
+int tool::runDry(const std::string &folder, const runtime::Tables &tables,
+                 bool asJson) {
+  try {
+    return runRecordings(folder, tables, asJson);
+  } catch (const json::exception &error) {
+    return refuse(Error{fmt::format("{}: memory.json, cost.json or what the "
+                                    "program records has not the form that "
+                                    "heddle writes: {}; compile again",
+                                    folder, printable(error.what()))});
+  }
 }

@@ -47,7 +47,7 @@ static bool isEqual(double a, double b) {
 
 /// Bytes sent over a list of axes; 0 where there is no collective over it.
 static double bytesOver(const json &axes, const std::string &list) {
-  return axes.contains(list) ? axes[list]["bytes"].get<double>() : 0;
+  return axes.contains(list) ? axes.at(list).at("bytes").get<double>() : 0;
 }
 
 std::string tool::findMisprediction(const json &predicted, const json &trace,
@@ -57,21 +57,22 @@ std::string tool::findMisprediction(const json &predicted, const json &trace,
                        what, formula, program);
   };
   for (const char *key : {"gemm_flops", "attention_flops"})
-    if (!isEqual(predicted[key], trace[key]))
-      return differs(key, predicted[key], trace[key]);
+    if (!isEqual(predicted.at(key), trace.at(key)))
+      return differs(key, predicted.at(key), trace.at(key));
   std::set<std::string> lists;
-  for (const json *axes : {&predicted["axes"], &trace["axes"]})
+  for (const json *axes : {&predicted.at("axes"), &trace.at("axes")})
     for (const auto &[list, use] : axes->items())
       lists.insert(list);
   for (const std::string &list : lists) {
-    double formula = bytesOver(predicted["axes"], list),
-           program = bytesOver(trace["axes"], list);
+    double formula = bytesOver(predicted.at("axes"), list),
+           program = bytesOver(trace.at("axes"), list);
     if (!isEqual(formula, program))
       return differs("bytes over " + list, formula, program);
   }
-  if (memory.contains("live_peak_bytes") && predicted["live_peak_bytes"] != 0 &&
-      predicted["live_peak_bytes"] != memory["live_peak_bytes"])
-    return differs("live bytes at the peak", predicted["live_peak_bytes"],
-                   memory["live_peak_bytes"]);
+  if (memory.contains("live_peak_bytes") &&
+      predicted.at("live_peak_bytes") != 0 &&
+      predicted.at("live_peak_bytes") != memory.at("live_peak_bytes"))
+    return differs("live bytes at the peak", predicted.at("live_peak_bytes"),
+                   memory.at("live_peak_bytes"));
   return "";
 }
