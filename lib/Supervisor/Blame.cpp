@@ -300,8 +300,17 @@ Blame blameForDeath(const Views &views) {
       first->signal > 0 ? fmt::format("was ended by signal {} ({})",
                                       first->signal, strsignal(first->signal))
                         : "ended without a word";
-  return {Cause::Died,
-          {first->rank},
+  // Of threads of one process nobody knows which one ended it.
+  std::vector<int> ranks;
+  for (const RankView &view : views)
+    if (&view == first ||
+        (view.process > 0 && view.process == first->process && !view.ended))
+      ranks.push_back(view.rank);
+  if (ranks.size() > 1)
+    return {Cause::Died, ranks,
+            fmt::format("process {}, whose threads were {}, {}", first->process,
+                        named(ranks), how)};
+  return {Cause::Died, ranks,
           fmt::format("rank {} (process {}) {}, {}", first->rank,
                       first->process, how, whereIs(*first))};
 }

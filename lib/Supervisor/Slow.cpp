@@ -24,9 +24,10 @@ constexpr double kNormal = 1.4826;
 } // namespace
 
 std::string SlowRank::text() const {
-  return fmt::format("rank {} is slow: up to step {} it computed {:.2f} times "
-                     "as long as the median of its role ({})",
-                     rank, step, factor, role);
+  return fmt::format("rank {} is slow: in {} of {} windows, steps {} to {}, it "
+                     "computed {:.2f} times as long as the median of its role "
+                     "({})",
+                     rank, windows, of, first, step, factor, role);
 }
 
 void SlowRanks::take(const RankView &view, Rank &rank) {
@@ -61,11 +62,15 @@ bool SlowRanks::closeWindow(int role) {
       sums.push_back(sum += ranks[number].open.at(at));
     if (lowerMedian(sums) < limits.seconds)
       continue;
+    Role &windows = roles[role];
+    windows.firsts.push_back(count.begin()->first);
+    if (int(windows.firsts.size()) > limits.windows)
+      windows.firsts.pop_front();
+    windows.step = at;
     for (auto &[number, sum] : times) {
       auto &open = ranks[number].open;
       open.erase(open.begin(), open.upper_bound(at));
     }
-    step = at;
     ++closed;
     judge(times);
     return true;
@@ -93,33 +98,41 @@ void SlowRanks::judge(const std::map<int, double> &times) {
   }
 }
 
+SlowRank SlowRanks::describe(int number, const Rank &rank) const {
+  const Role &windows = roles.at(rank.role);
+  const auto slow = std::count_if(rank.factors.begin(), rank.factors.end(),
+                                  [](double factor) { return factor > 0; });
+  return {number,
+          rank.role,
+          std::accumulate(rank.factors.begin(), rank.factors.end(), 0.0) /
+              double(std::max<ptrdiff_t>(slow, 1)),
+          int(slow),
+          int(rank.factors.size()),
+          windows.firsts.front(),
+          windows.step};
+}
+
 std::vector<SlowRank> SlowRanks::look(const std::vector<RankView> &views) {
-  std::set<int> roles;
+  std::set<int> present;
   for (const RankView &view : views) {
     if (view.state == Process::Unknown)
       continue;
     take(view, ranks[view.rank]);
-    roles.insert(view.role);
+    present.insert(view.role);
   }
   std::vector<SlowRank> found;
-  for (int role : roles)
+  for (int role : present)
     while (closeWindow(role))
       for (auto &[number, rank] : ranks) {
         if (rank.role != role)
           continue;
-        const auto slow =
-            std::count_if(rank.factors.begin(), rank.factors.end(),
-                          [](double factor) { return factor > 0; });
-        if (slow == 0)
+        const SlowRank now = describe(number, rank);
+        if (now.windows == 0)
           rank.told = false;
-        if (slow < limits.needed || rank.told)
+        if (now.windows < limits.needed || rank.told)
           continue;
         rank.told = true;
-        found.push_back(
-            {number, role,
-             std::accumulate(rank.factors.begin(), rank.factors.end(), 0.0) /
-                 double(slow),
-             step});
+        found.push_back(now);
       }
   return found;
 }

@@ -44,8 +44,7 @@ void readOperations(const FlightPage &page, size_t most, RankView &view) {
   const uint64_t last = page.sequence.load(std::memory_order_acquire);
   const uint64_t count =
       std::min<uint64_t>({last, most, FlightPage::kOperations - 1});
-  for (uint64_t i = count; i-- > 0;) { // `last` may be any number
-    const uint64_t sequence = last - i;
+  for (uint64_t sequence = last - count + 1; sequence <= last; ++sequence) {
     const runtime::FlightOperation &from =
         page.operations[sequence % FlightPage::kOperations];
     if (from.sequence.load(std::memory_order_acquire) != sequence)
@@ -149,15 +148,24 @@ void FlightPages::open(int64_t number) {
   rank.gone = rank.handle < 0;
 }
 
-/// Ranks that are threads of one process leave one word, the first one's.
+/// Ranks that are threads of one process leave one word, the first one's, and
+/// one signal ends them all.
 static void endTogether(std::vector<RankView> &views) {
   for (RankView &view : views)
-    for (const RankView &other : views)
-      if (!view.ended && other.ended && view.process > 0 &&
-          view.process == other.process) {
+    for (const RankView &other : views) {
+      if (view.process <= 0 || view.process != other.process)
+        continue;
+      if (!view.ended && other.ended) {
         view.ended = true;
         view.failed = other.failed;
       }
+      if (view.signal == 0 && other.signal > 0) {
+        view.state = Process::Gone;
+        view.signal = other.signal;
+        view.signalSent = other.signalSent;
+        view.died = other.died;
+      }
+    }
 }
 
 std::vector<RankView> FlightPages::look(size_t operations) {

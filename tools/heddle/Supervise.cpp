@@ -143,8 +143,7 @@ bool Supervision::reap() {
 void Supervision::judge() {
   const std::vector<RankView> seen = pages->look(1);
   for (const supervisor::SlowRank &rank : slow.look(seen))
-    fmt::print(stderr, "warning: {} (window {})\n", rank.text(),
-               slow.windows());
+    fmt::print(stderr, "warning: {}\n", rank.text());
   std::optional<Verdict> found = watch.look(now(), seen);
   if (!found)
     return;

@@ -21,8 +21,10 @@ struct SlowLimits {
 
 struct SlowRank {
   int rank = 0, role = 0;
-  double factor = 1; ///< mean of the windows in which it was slow
-  int64_t step = 0;  ///< the last of them
+  double factor = 1;           ///< mean of the windows in which it was slow
+  int windows = 0;             ///< that many, of the last ones
+  int of = 0;                  ///< which are so many
+  int64_t first = 0, step = 0; ///< their first and last step
   std::string text() const;
 };
 
@@ -47,14 +49,20 @@ private:
     std::deque<double> factors;     ///< of the last windows; 0: not slow
     bool told = false;
   };
+  /// Windows of a role.
+  struct Role {
+    std::deque<int64_t> firsts; ///< first steps of the last ones
+    int64_t step = 0;           ///< last step of the last one
+  };
   void take(const RankView &view, Rank &rank);
   bool closeWindow(int role);
   void judge(const std::map<int, double> &times);
+  SlowRank describe(int number, const Rank &rank) const;
 
   SlowLimits limits;
   std::map<int, Rank> ranks;
+  std::map<int, Role> roles;
   int64_t closed = 0;
-  int64_t step = 0; ///< last of the window that was closed last
 };
 
 } // namespace heddle::supervisor

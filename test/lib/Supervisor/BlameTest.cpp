@@ -16,6 +16,22 @@ Blame blame(const std::vector<RankView> &views) {
   return blameForHang(views, std::vector<bool>(views.size(), true));
 }
 
+TEST(Blame, ThreadsOfOneProcessDieTogether) {
+  auto views = makeRanks(4);
+  for (RankView &view : views) {
+    view.process = view.rank < 3 ? 7 : 8;
+    view.state = view.rank < 3 ? Process::Gone : Process::Running;
+  }
+  views[2].signal = 11;
+  const Blame found = blameForDeath(views);
+  EXPECT_EQ(found.cause, Cause::Died);
+  EXPECT_EQ(found.ranks, (std::vector<int>{0, 1, 2}));
+  EXPECT_TRUE(
+      has(found.sentence, "process 7, whose threads were ranks 0, 1, 2"))
+      << found.sentence;
+  EXPECT_TRUE(has(found.sentence, "signal 11")) << found.sentence;
+}
+
 TEST(Blame, StoppedOneWhateverItDid) {
   auto views = makeRanks(4);
   for (RankView &view : views)

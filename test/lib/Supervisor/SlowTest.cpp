@@ -50,6 +50,11 @@ TEST(Slow, OneAndAHalfTimesWithinFiveWindows) {
       ASSERT_EQ(found.size(), 1u);
       EXPECT_EQ(found[0].rank, steps.slowRank);
       EXPECT_NEAR(found[0].factor, 1.5, 0.2);
+      EXPECT_GE(found[0].windows, 3);
+      EXPECT_EQ(found[0].of, 5);
+      // One step is a window here; the first one warms caches.
+      EXPECT_EQ(found[0].first, steps.step - 4);
+      EXPECT_EQ(found[0].step, steps.step);
       EXPECT_LE(slow.windows() - before, 5);
     }
 }
