@@ -39,8 +39,6 @@ static Access accessMatrix(Value buffer, bool reads, bool writes, int64_t rows,
   int64_t bytes = cast<BufType>(buffer.getType()).getElementBytes();
   Access access{buffer, reads, writes,
                 (stride * (batch - 1) + ld * (rows - 1) + columns) * bytes};
-  if (batch > 1 && stride * batch == ld) // side by side: rows of rows
-    ld = stride, batch = 1;
   if (columns < ld && (batch == 1 || stride % ld == 0)) {
     access.run = columns * bytes;
     access.period = ld * bytes;

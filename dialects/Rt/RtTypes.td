@@ -15,7 +15,7 @@ def Rt_BufType : TypeDef<Rt_Dialect, "Buf"> {
     !rt.buf<64x32xf32, strides [96, 1]>
     ```
 
-    Constraints: (T1) the element type is f32, f64, bf16, f16, i8, i32 or i64; (T2) sizes
+    Constraints: (T1) the element type is f32, bf16, f16, i32 or i64; (T2) sizes
     are static and not negative, strides not negative; (T3) there is one stride
     per dimension, and none is written where they say what is true without them.
   }];

@@ -166,15 +166,7 @@ def Transformer_GatedGradOp : Transformer_RuleOp<"gated_grad", "..., ..., ... ->
   let assemblyFormat = "$kind $resultGradient `,` $gate `,` $up attr-dict `:` functional-type(operands, results)";
 }
 
-class Transformer_DropoutBase<string mnemonic, list<Trait> traits>
-    : Transformer_ComputedRuleOp<mnemonic, traits> {
-  let arguments = (ins Transformer_Float:$input, Transformer_Count:$seed, Transformer_Integer:$tokenNumbers,
-                       F64Attr:$rate, Transformer_DropoutSite:$site, OptionalAttr<Dist_ShardsAttr>:$shards);
-  let assemblyFormat = "$input `,` $seed `,` $tokenNumbers `rate` $rate `site` $site (`shards` $shards^)? attr-dict `:` functional-type(operands, results)";
-  let hasVerifier = 1;
-}
-
-def Transformer_DropoutOp : Transformer_DropoutBase<"dropout", [HasGradient]> {
+def Transformer_DropoutOp : Transformer_RuleOp<"dropout", "... d, , ... -> ... d; position d; linear 0", [HasGradient]> {
   let summary = "Drops elements at random; the others are divided by 1 - rate";
   let description = [{
     Whether an element is dropped is a function of the seed, the site, the
@@ -182,8 +174,7 @@ def Transformer_DropoutOp : Transformer_DropoutBase<"dropout", [HasGradient]> {
     last dimension (heddle/Runtime/Random.h). So the mask is the same however the
     tensor is cut, and the gradient is dropout of the gradient with the same
     operands: no mask is stored. Linear: every rank of a partial sum draws one
-    mask. At the site `attention` the input is probabilities `b s g r t`, and the
-    number of the query head in the whole model counts too.
+    mask.
 
     Constraints: (C1) the rate is at least 0 and below 1.
 
@@ -191,41 +182,15 @@ def Transformer_DropoutOp : Transformer_DropoutBase<"dropout", [HasGradient]> {
     %y = transformer.dropout %x, %seed, %numbers rate 1.000000e-01 site mlp_output : (tensor<4x32x64xf32>, tensor<i64>, tensor<4x32xi32>) -> tensor<4x32x64xf32>
     ```
   }];
+  let arguments = (ins Transformer_Float:$input, Transformer_Count:$seed, Transformer_Integer:$tokenNumbers,
+                       F64Attr:$rate, Transformer_DropoutSite:$site, OptionalAttr<Dist_ShardsAttr>:$shards);
   let results = (outs Transformer_Float:$result);
+  let assemblyFormat = "$input `,` $seed `,` $tokenNumbers `rate` $rate `site` $site (`shards` $shards^)? attr-dict `:` functional-type(operands, results)";
   let builders = [OpBuilder<(ins "::mlir::Value":$input, "::mlir::Value":$seed, "::mlir::Value":$tokenNumbers,
                                  "::mlir::FloatAttr":$rate, "::heddle::transformer::DropoutSite":$site), [{
     build($_builder, $_state, input.getType(), input, seed, tokenNumbers, rate,
           DropoutSiteAttr::get($_builder.getContext(), site), ::mlir::DictionaryAttr());
   }]>];
-}
-
-def Transformer_DropoutWithMaskOp : Transformer_DropoutBase<"dropout_with_mask", [HasGradient]> {
-  let summary = "The same, with the mask as a value that backward reads";
-  let description = [{
-    The mask has a byte per element, 1 where it is kept. Not linear: the mask is
-    a value of its own, and no sum.
-
-    Constraints: (C1) the rate is at least 0 and below 1.
-
-    ```mlir
-    %y, %mask = transformer.dropout_with_mask %x, %seed, %numbers rate 1.000000e-01 site mlp_output : (tensor<4x32x64xf32>, tensor<i64>, tensor<4x32xi32>) -> (tensor<4x32x64xf32>, tensor<4x32x64xi8>)
-    ```
-  }];
-  let results = (outs Transformer_Float:$result, Transformer_Mask:$mask);
-}
-
-def Transformer_DropoutGradOp : Transformer_RuleOp<"dropout_grad", "..., ... -> ...; linear 0"> {
-  let summary = "The gradient where a mask keeps, divided by 1 - rate; else 0";
-  let description = [{
-    Constraints: (C1) the rate is at least 0 and below 1.
-
-    ```mlir
-    %d_x = transformer.dropout_grad %d_y, %mask rate 1.000000e-01 : (tensor<4x32x64xf32>, tensor<4x32x64xi8>) -> tensor<4x32x64xf32>
-    ```
-  }];
-  let arguments = (ins Transformer_Float:$resultGradient, Transformer_Mask:$mask, F64Attr:$rate);
-  let results = (outs Transformer_Float:$result);
-  let assemblyFormat = "$resultGradient `,` $mask `rate` $rate attr-dict `:` functional-type(operands, results)";
   let hasVerifier = 1;
 }
 
@@ -378,43 +343,6 @@ def Transformer_AttentionGradOp : Transformer_AttentionBase<"attention_grad", []
                         Transformer_Float:$value, Transformer_Float:$output, Transformer_Float:$lse), positionArguments);
   let results = (outs Transformer_Float:$queryGradient, Transformer_Float:$keyGradient, Transformer_Float:$valueGradient);
   let assemblyFormat = "$resultGradient `,` $query `,` $key `,` $value `,` $output `,` $lse `,` $queryPositions `,` $keyPositions `,` $queryDocuments `,` $keyDocuments `scale` $scale (`window` $window^)? (`dropout` $dropout^ `(` $seed `,` $tokenNumbers `)`)? (`shards` $shards^)? attr-dict `:` functional-type(operands, results)";
-}
-
-def Transformer_ProbabilitiesOp : Transformer_RuleOp<"probabilities",
-    "b s g r t, b s, b t, b s, b t -> b s g r t; whole t; padded t; position r", [HasGradient]> {
-  let summary = "Attention's probabilities from the products of queries and keys";
-  let description = [{
-    softmax of `scale` times the scores of the keys that a query sees, 0 for all
-    others. Who sees whom is as in `attention`, of which this is the middle: a
-    product of queries and keys stands in front of it, one with the values
-    behind it. Query heads that are padding have no probabilities.
-
-    ```mlir
-    %p = transformer.probabilities %scores, %positions, %positions, %documents, %documents scale 2.500000e-01 window 16 : (tensor<4x32x2x2x32xf32>, tensor<4x32xi32>, tensor<4x32xi32>, tensor<4x32xi32>, tensor<4x32xi32>) -> tensor<4x32x2x2x32xf32>
-    ```
-  }];
-  let arguments = (ins Transformer_Float:$scores,
-                       Transformer_Integer:$queryPositions, Transformer_Integer:$keyPositions,
-                       Transformer_Integer:$queryDocuments, Transformer_Integer:$keyDocuments,
-                       F64Attr:$scale, DefaultValuedAttr<ConfinedAttr<I64Attr, [IntNonNegative]>, "0">:$window,
-                       OptionalAttr<Dist_ShardsAttr>:$shards);
-  let results = (outs Transformer_Float:$result);
-  let assemblyFormat = "$scores `,` $queryPositions `,` $keyPositions `,` $queryDocuments `,` $keyDocuments `scale` $scale (`window` $window^)? (`shards` $shards^)? attr-dict `:` functional-type(operands, results)";
-}
-
-def Transformer_ProbabilitiesGradOp : Transformer_RuleOp<"probabilities_grad",
-    "b s g r t, b s g r t -> b s g r t; whole t; padded t; linear 0"> {
-  let summary = "Gradient of the scores, from that of the probabilities and these";
-  let description = [{
-    `scale` p (d_p - sum of d_p p over the keys).
-
-    ```mlir
-    %d_scores = transformer.probabilities_grad %d_p, %p scale 2.500000e-01 : (tensor<4x32x2x2x32xf32>, tensor<4x32x2x2x32xf32>) -> tensor<4x32x2x2x32xf32>
-    ```
-  }];
-  let arguments = (ins Transformer_Float:$resultGradient, Transformer_Float:$probabilities, F64Attr:$scale);
-  let results = (outs Transformer_Float:$result);
-  let assemblyFormat = "$resultGradient `,` $probabilities `scale` $scale attr-dict `:` functional-type(operands, results)";
 }
 
 def Transformer_SplitTensorsOp : Transformer_ComputedRuleOp<"split_tensors", [HasGradient]> {

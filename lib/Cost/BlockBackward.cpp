@@ -24,8 +24,7 @@ public:
         edge(sizes.edgeTokens() * sizes.d * sizes.formats.compute),
         middle(tokens * sizes.f * sizes.formats.compute),
         keys(tokens * sizes.g * sizes.k * sizes.formats.compute),
-        queries(keys * sizes.r),
-        matrix(sizes.probabilities() * sizes.formats.compute) {}
+        queries(keys * sizes.r) {}
 
   std::vector<BlockOp> list() {
     mlp();
@@ -113,9 +112,7 @@ private:
     reads.insert(reads.end(), others.begin(), others.end());
     if (name == "n2" && dropsResidual()) { // one kernel makes both
       results.emplace_back("d_a", edge);
-      if (sizes.savesMasks)
-        reads.push_back("a_dropped_mask");
-      else if (isCut)
+      if (isCut)
         reads.push_back("numbers");
     }
     add("backward of the " + which + " norm", results, reads);
@@ -127,7 +124,6 @@ private:
 
   void mlp();
   void attention();
-  void attendUnfused(const std::string &q, const std::string &k);
   void headNorm(const std::string &which, const std::string &saved,
                 std::string &gradient, std::int64_t heads, std::int64_t bytes);
   void projections();
@@ -136,8 +132,8 @@ private:
   const ModelConfig &model;
   const RankSizes &sizes;
   const std::int64_t tokens;
-  const bool isCut;                                               // sequences
-  const std::int64_t hidden, edge, middle, keys, queries, matrix; // bytes
+  const bool isCut;                                       // sequences
+  const std::int64_t hidden, edge, middle, keys, queries; // bytes
   const std::string gradient = "d_out"; ///< of the block's output
   std::string normGradient;             ///< of the norm's result
   std::string dq = "d_q", dk = "d_k";
@@ -149,14 +145,12 @@ private:
 void Backward::mlp() {
   std::string dropped = gradient;
   if (dropsResidual()) {
-    if (isCut && !sizes.savesMasks)
+    if (isCut)
       add("numbers of the rank's tokens",
           {{"numbers", sizes.edgeTokens() * kFloat}}, {});
     dropped = "d_dn";
     Keys reads = {gradient};
-    if (sizes.savesMasks)
-      reads.push_back("dn_dropped_mask");
-    else if (isCut)
+    if (isCut)
       reads.push_back("numbers");
     add("gradient of the MLP's dropout", {{dropped, edge}}, reads);
   }
@@ -196,19 +190,6 @@ void Backward::headNorm(const std::string &which, const std::string &saved,
   gradient += " before";
 }
 
-void Backward::attendUnfused(const std::string &q, const std::string &k) {
-  const bool drops = model.dropout.attention > 0;
-  const std::string p = drops ? "p_dropped" : "p", dp = "d_" + p;
-  product("gradient of probabilities", {{dp, matrix}}, {"d_o", "v"});
-  product("gradient of values", {{"d_v", keys}}, {"d_o", p});
-  Keys reads = {dp, "p"};
-  if (drops && sizes.savesMasks)
-    reads.push_back("p_dropped_mask");
-  add("gradient of scores", {{"d_scores", matrix}}, reads);
-  product("gradient of queries", {{dq, queries}}, {"d_scores", k});
-  product("gradient of keys", {{dk, keys}}, {"d_scores", q});
-}
-
 void Backward::attention() {
   const std::string all =
       outcome("the output projection", "bo", dropsResidual() ? "d_a" : "d_x2");
@@ -218,11 +199,8 @@ void Backward::attention() {
   std::string q = model.qkNorm ? "qn" : "q", k = model.qkNorm ? "kn" : "k";
   if (isRotated)
     q = "qr", k = "kr";
-  if (sizes.unfusedAttention)
-    attendUnfused(q, k);
-  else
-    add("backward of attention", {{dq, queries}, {dk, keys}, {"d_v", keys}},
-        {q, k, "v", "o", "lse", "d_o"});
+  add("backward of attention", {{dq, queries}, {dk, keys}, {"d_v", keys}},
+      {q, k, "v", "o", "lse", "d_o"});
   if (isRotated) {
     add("rotation of keys' gradient", {{"d_kr", keys}}, {dk});
     add("rotation of queries' gradient", {{"d_qr", queries}}, {dq});

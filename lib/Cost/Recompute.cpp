@@ -109,15 +109,6 @@ private:
     return name;
   }
 
-  /// What dropout makes of a value, and its mask where that is saved.
-  Results dropped(const std::string &name, std::int64_t bytes,
-                  std::int64_t maskBytes) const {
-    Results results = {{name + "_dropped", bytes}};
-    if (sizes.savesMasks)
-      results.emplace_back(name + "_dropped_mask", maskBytes);
-    return results;
-  }
-
   /// What goes back onto the residual: a sum over \p axes, a bias, dropout.
   std::string outcome(const std::string &name, const std::string &weight,
                       const std::string &bias, const std::string &input,
@@ -136,7 +127,7 @@ private:
       value = name;
     }
     if (model.dropout.residual > 0) {
-      cheap(dropped(name, bytes, edge * sizes.d), {value});
+      cheap({{name + "_dropped", bytes}}, {value});
       if (isCut) // its tokens' numbers, of all
         ops.back().temporary = edge * kFloat;
       value = name + "_dropped";
@@ -169,34 +160,12 @@ private:
       q = "qr";
       k = "kr";
     }
-    if (sizes.unfusedAttention)
-      return attendUnfused(q, k, queries);
     BlockOp &op = add({{"o", tokens * queries * format},
                        {"lse", tokens * sizes.g * sizes.r * kFloat}},
                       {q, k, "v"});
     const std::int64_t pairs = attentionPairs(sizes.s, model.slidingWindow);
     op.attention = 2 * 2.0 * static_cast<double>(pairs * sizes.b) *
                    static_cast<double>(queries);
-  }
-
-  /// Products over the whole square: they know of no mask.
-  void attendUnfused(const std::string &q, const std::string &k,
-                     std::int64_t queries) {
-    const std::int64_t matrix = sizes.probabilities() * format;
-    const double products =
-        2.0 * static_cast<double>(tokens * sizes.s * queries);
-    BlockOp &scores = add({{"scores", matrix}}, {q, k});
-    scores.products = products;
-    scores.makesScores = true;
-    cheap({{"p", matrix}}, {"scores"});
-    std::string p = "p";
-    if (model.dropout.attention > 0) {
-      cheap(dropped("p", matrix, sizes.probabilities()), {"p"});
-      p = "p_dropped";
-    }
-    BlockOp &op = add({{"o", tokens * queries * format}}, {p, "v"});
-    op.products = products;
-    op.readsProbabilities = true;
   }
 
   void mlp(const std::string &input) {
@@ -233,13 +202,10 @@ public:
     under.choice = choice;
     for (const SavedValue &value : before)
       visit(savedKey(value.name, sizes));
-    for (std::size_t i = 0; i < ops.size() && !choice.prune; ++i) {
-      if (repeated.count(i) && ops[i].isCostly())
-        visit(ops[i].results.front().key);
-      else if (choice.kind == PlanRecomputeKind::Selective &&
-               ops[i].readsProbabilities)
-        repeat(i);
-    }
+    if (choice.kind == PlanRecomputeKind::Full && !choice.prune)
+      for (std::size_t i = 0; i < ops.size(); ++i)
+        if (repeated.count(i) && ops[i].isCostly())
+          visit(ops[i].results.front().key);
     for (const std::string &name : comesIn) // as large as their sum
       under.saved.push_back({name, "what is computed again reads it",
                              ops.front().results.front().bytes, sizes.layers});
@@ -283,26 +249,10 @@ private:
     }
   }
 
-  /// Whether a product with a parameter reads what an op makes, or what a
-  /// collective makes of it.
-  bool makesLinearInput(const BlockOp &op) const {
-    return std::any_of(ops.begin(), ops.end(), [&](const BlockOp &reader) {
-      const std::string &made = op.results.front().key;
-      if (std::find(reader.reads.begin(), reader.reads.end(), made) ==
-          reader.reads.end())
-        return false;
-      return reader.moves ? makesLinearInput(reader)
-                          : reader.products > 0 && !reader.parameters.empty();
-    });
-  }
-
   /// Whether a value can be made of needed ones by ops that cost nothing.
   bool isCheap(const std::string &key, std::set<std::size_t> &chain) const {
     const auto maker = makers.find(key);
-    if (maker == makers.end() ||
-        (ops[maker->second].isCostly() && !ops[maker->second].makesScores))
-      return false;
-    if (sizes.savesLinearInputs && makesLinearInput(ops[maker->second]))
+    if (maker == makers.end() || ops[maker->second].isCostly())
       return false;
     std::set<std::size_t> all = {maker->second};
     for (const std::string &read : ops[maker->second].reads)
@@ -322,12 +272,8 @@ private:
       saved.insert(key);
       return;
     }
-    repeat(maker->second);
-  }
-
-  void repeat(std::size_t op) {
-    if (again.insert(op).second)
-      for (const std::string &read : ops[op].reads)
+    if (again.insert(maker->second).second)
+      for (const std::string &read : ops[maker->second].reads)
         visit(read);
   }
 
@@ -487,6 +433,7 @@ LayersUnder heddle::detail::layersUnder(
     const std::vector<std::vector<BlockOp>> &backward,
     const std::vector<SavedValue> &saved, const RankSizes &sizes) {
   LayersUnder under = Chooser(choice, forward, saved, sizes).run();
-  under.backward = Repeater(under.again, !choice.prune).run(backward);
+  const bool isWhole = choice.kind == PlanRecomputeKind::Full && !choice.prune;
+  under.backward = Repeater(under.again, isWhole).run(backward);
   return under;
 }

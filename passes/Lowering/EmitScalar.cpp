@@ -179,14 +179,11 @@ FailureOr<std::string> emitScalarOp(Operation *op,
                llvm::join(llvm::map_range(operands, withoutParentheses), ", "))
         .str();
   if (auto random = dyn_cast<rt::RandomOp>(op))
-    return formatv("int32_t(random::dropoutWord(uint64_t({1}), {0}, {4}, "
+    return formatv("int32_t(random::dropoutWord(uint64_t({1}), {0}, 0, "
                    "uint32_t({2}), uint32_t({3})))",
                    random.getSite(), withoutParentheses(operands[0]),
                    withoutParentheses(operands[1]),
-                   withoutParentheses(operands[2]),
-                   random.getPlane()
-                       ? "uint32_t(" + withoutParentheses(operands[3]) + ")"
-                       : std::string("0"))
+                   withoutParentheses(operands[2]))
         .str();
   if (isConversion(op))
     return formatv("{0}({1})", valueType(op->getResult(0).getType()),

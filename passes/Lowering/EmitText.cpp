@@ -85,8 +85,6 @@ StringRef elementType(Type type) {
     return "f16";
   if (type.isF64())
     return "double";
-  if (type.isInteger(8))
-    return "int8_t";
   return type.isInteger(64) ? "int64_t" : "int32_t";
 }
 

@@ -83,17 +83,8 @@ static std::optional<Space> spaceOf(ArrayRef<Operation *> ops) {
 /// Whether an op must know the numbers of its columns.
 static bool needsColumn(Operation *op) {
   using namespace transformer;
-  return isa<PickOp, LossGradOp, DropoutOp, DropoutWithMaskOp>(op) ||
+  return isa<PickOp, LossGradOp, DropoutOp>(op) ||
          (isa<RowMaxOp, RowSumExpOp>(op) && hasPaddedColumns(op));
-}
-
-/// Whether the rows of two ops are the same heads of the whole model. Of
-/// probabilities only the number among those of a KV head counts.
-static bool haveSameHeads(Operation *one, Operation *other) {
-  using transformer::ProbabilitiesOp;
-  return dist::getShard(one, "r") == dist::getShard(other, "r") &&
-         (isa<ProbabilitiesOp>(one) || isa<ProbabilitiesOp>(other) ||
-          dist::getShard(one, "g") == dist::getShard(other, "g"));
 }
 
 bool lowering::canJoin(ArrayRef<Operation *> open, Operation *op) {
@@ -112,9 +103,8 @@ bool lowering::canJoin(ArrayRef<Operation *> open, Operation *op) {
       return false;
   }
   for (Operation *other : open)
-    if ((needsColumn(op) && needsColumn(other) &&
-         getColumnShard(other) != getColumnShard(op)) ||
-        (needsHeads(op) && needsHeads(other) && !haveSameHeads(op, other)))
+    if (needsColumn(op) && needsColumn(other) &&
+        getColumnShard(other) != getColumnShard(op))
       return false;
   std::optional<Space> space = spaceOf(open);
   return uses && space && joinSpaces(*space, *form, op).has_value();
@@ -181,7 +171,7 @@ void lowering::launchRaw(
                                      launch.skeleton, launch.operands);
   BodyBuilder body{OpBuilder::atBlockEnd(&kernel.getBody().front()),
                    program.op.getLoc(), launch.columns,
-                   launch.rows * launch.columns};
+                   launch.rows * launch.columns, Value()};
   SmallVector<Value> results = build(body, kernel);
   rt::YieldOp::create(body.builder, body.location, results);
   std::string symbol = nameKernel(program, kernel, launch.name);
@@ -214,14 +204,6 @@ public:
     columns = true;
     this->shard = shard;
   }
-  /// The op whose heads some op must know.
-  void needHeads(Operation *op) {
-    if (!heads || isa<transformer::ProbabilitiesOp>(heads))
-      heads = op;
-  }
-
-  /// While a body is built: the elements of operands that are full per rows.
-  DenseMap<Value, Value> fullPerRows;
 
   using Body =
       llvm::function_ref<void(BodyBuilder &, DenseMap<Value, Value> &scalars)>;
@@ -238,8 +220,6 @@ private:
   };
 
   std::string freshName(Value value);
-  Value argumentOf(const Operand &operand);
-  void addHeads(KernelLaunch &kernel, Location location);
 
   BlockLowering &lowering;
   Space space;
@@ -247,7 +227,6 @@ private:
   llvm::StringMap<unsigned> names;
   dist::ShardAttr shard;
   bool columns = false;
-  Operation *heads = nullptr;
 };
 
 } // namespace heddle::lowering
@@ -288,10 +267,8 @@ void KernelGroup::addOutput(Value value, Role role) {
 static OperandKind kindOf(Role role) {
   switch (role) {
   case Role::Full:
-  case Role::FullPerRows:
     return OperandKind::full;
   case Role::PerRow:
-  case Role::PerRows:
     return OperandKind::per_row;
   case Role::PerColumn:
     return OperandKind::per_column;
@@ -299,38 +276,6 @@ static OperandKind kindOf(Role role) {
     return OperandKind::scalar;
   }
   llvm_unreachable("all roles are handled");
-}
-
-/// A buffer as an operand of its role: rows that share one have no distance.
-Value KernelGroup::argumentOf(const Operand &operand) {
-  if (operand.role != Role::PerRows && operand.role != Role::FullPerRows)
-    return operand.buffer;
-  int64_t elements = elementsOf(operand.input);
-  int64_t width = operand.role == Role::PerRows ? 1 : space.columns;
-  int64_t held = elements / width;
-  SmallVector<int64_t> shape = {held, space.rows / held}, strides = {width, 0};
-  if (operand.role == Role::FullPerRows) {
-    shape.push_back(width);
-    strides.push_back(1);
-  }
-  return lowering.viewAs(operand.buffer, shape, strides);
-}
-
-/// Numbers that tell which head of the whole model a row is.
-void KernelGroup::addHeads(KernelLaunch &kernel, Location location) {
-  auto add = [&](StringRef name, OperandKind kind, Value number) {
-    kernel.operands.push_back(
-        rt::OperandAttr::get(number.getContext(), name, OperandMode::read, kind,
-                             lowering.getBuilder().getI32Type()));
-    kernel.arguments.push_back(number);
-  };
-  ArrayRef<int64_t> shape =
-      cast<RankedTensorType>(heads->getOperand(0).getType()).getShape();
-  add("row", OperandKind::row_index, lowering.beginOfShard(location, {}, 0));
-  add("first_group", OperandKind::integer,
-      lowering.beginOfShard(location, dist::getShard(heads, "g"), shape[2]));
-  add("first_head", OperandKind::integer,
-      lowering.beginOfShard(location, dist::getShard(heads, "r"), shape[3]));
 }
 
 LogicalResult KernelGroup::launch(StringRef name, rt::Skeleton skeleton,
@@ -344,7 +289,7 @@ LogicalResult KernelGroup::launch(StringRef name, rt::Skeleton skeleton,
     kernel.operands.push_back(rt::OperandAttr::get(
         context, operand.name, operand.mode, kindOf(operand.role),
         cast<rt::BufType>(operand.buffer.getType()).getElementType()));
-    kernel.arguments.push_back(argumentOf(operand));
+    kernel.arguments.push_back(operand.buffer);
   }
   if (columns) {
     kernel.operands.push_back(
@@ -353,23 +298,13 @@ LogicalResult KernelGroup::launch(StringRef name, rt::Skeleton skeleton,
     kernel.arguments.push_back(
         lowering.beginOfShard(location, shard, space.columns));
   }
-  const size_t numbers = kernel.operands.size();
-  if (heads)
-    addHeads(kernel, location);
   launchRaw(lowering, kernel, [&](BodyBuilder &body, rt::KernelOp op) {
     DenseMap<Value, Value> scalars;
     for (auto [i, operand] : llvm::enumerate(operands))
       if (operand.input)
-        (operand.role == Role::FullPerRows ? fullPerRows
-                                           : scalars)[operand.input] =
-            op.getArgumentOf(i);
+        scalars[operand.input] = op.getArgumentOf(i);
     if (columns)
       body.column = op.getArgumentOf(operands.size());
-    if (heads) {
-      body.row = op.getArgumentOf(numbers);
-      body.firstGroup = op.getArgumentOf(numbers + 1);
-      body.firstHead = op.getArgumentOf(numbers + 2);
-    }
     build(body, scalars);
     SmallVector<Value> results;
     for (auto [i, operand] : llvm::enumerate(operands)) {
@@ -420,7 +355,6 @@ static LogicalResult launchRows(BlockLowering &lowering,
   for (Operation *op : ops) {
     KernelForm form = *getKernelForm(op);
     reducesAll |= form.reducesAll;
-    onlyElements &= form.flexible || form.reducesAll;
     for (auto [value, own] : llvm::zip(op->getOperands(), form.operands)) {
       Role role = roleOf(form, value, own, space);
       onlyElements &= role == Role::Full || role == Role::Scalar;
@@ -432,10 +366,10 @@ static LogicalResult launchRows(BlockLowering &lowering,
           roleOf(form, value, own, space) == Role::Full || form.reducesAll;
       made.insert(value);
     }
-    if (needsColumn(op))
+    if (needsColumn(op)) {
       group.needColumns(getColumnShard(op));
-    if (needsHeads(op))
-      group.needHeads(op);
+      onlyElements = false;
+    }
   }
   for (Operation *op : ops) {
     KernelForm form = *getKernelForm(op);
@@ -452,13 +386,9 @@ static LogicalResult launchRows(BlockLowering &lowering,
   }
   auto build = [&](BodyBuilder &body, DenseMap<Value, Value> &scalars) {
     for (Operation *op : ops) {
-      KernelForm form = *getKernelForm(op);
       SmallVector<Value> operands;
-      // One value may be what a row has once, and the keys of all rows.
-      for (auto [operand, role] : llvm::zip(op->getOperands(), form.operands))
-        operands.push_back(role == Role::FullPerRows
-                               ? group.fullPerRows.lookup(operand)
-                               : scalars.lookup(operand));
+      for (Value operand : op->getOperands())
+        operands.push_back(scalars.lookup(operand));
       for (auto [result, scalar] :
            llvm::zip(op->getResults(), buildBody(op, operands, body)))
         scalars[result] = scalar;

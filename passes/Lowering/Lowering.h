@@ -126,7 +126,6 @@ private:
   transformer::ContractOp beginOfSum(mlir::Value value) const;
   transformer::ContractOp beginOfSum(transformer::AddOp add) const;
   mlir::LogicalResult lowerContract(transformer::ContractOp op);
-  mlir::LogicalResult lowerInPieces(transformer::ContractOp op);
   /// What attention with dropout reads; all null without.
   struct AttentionDropout {
     mlir::Value seed, tokenNumbers, firstGroup, firstHead;

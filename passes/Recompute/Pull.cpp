@@ -101,12 +101,9 @@ private:
   void visitAll(Half &half, Group &group) {
     for (Operation &op :
          forward.getFunction().getBody().front().without_terminator())
-      if (isRepeated(&op) && Forward::isCostly(&op))
-        for (Value result : op.getResults())
+      for (Value result : op.getResults())
+        if (isRepeated(&op) && Forward::isCostly(&op))
           visit(result, half, group);
-      else if (choice.kind == Choice::Kind::Selective &&
-               Forward::readsProbabilities(&op))
-        repeat(&op, half, group);
   }
 
   /// What has to be there for a value to be there.
@@ -122,10 +119,6 @@ private:
       half.kept.insert(value);
       return;
     }
-    repeat(op, half, group);
-  }
-
-  void repeat(Operation *op, Half &half, Group &group) {
     for (Value operand : op->getOperands())
       visit(operand, half, group);
     half.repeats.insert(op);
