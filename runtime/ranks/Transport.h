@@ -13,7 +13,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 namespace heddle::ranks {
@@ -97,9 +99,11 @@ struct Meeting;
 heddle_rt_status joinTcp(const Meeting &meeting, double timeoutSeconds,
                          std::unique_ptr<Transport> &transport);
 
-/// Calls `request.test` until it is no longer pending, or for a time.
+/// Calls `request.test` until it is no longer pending, or for a time. Then
+/// `missing`, where it is given and does not say "", is what is known of peers.
 heddle_rt_status await(Transport &transport, Progress (*test)(void *),
-                       void *argument, const char *what, double timeoutSeconds);
+                       void *argument, const char *what, double timeoutSeconds,
+                       const std::function<std::string()> &missing = {});
 
 } // namespace heddle::ranks
 
