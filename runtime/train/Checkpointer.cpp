@@ -208,7 +208,8 @@ heddle_rt_status Checkpointer::begin(int64_t step,
         item.bytes));
   }
   HEDDLE_RT_TRY(rank.synchronize());
-  mix(pause, now() - start);
+  lastPause = now() - start;
+  mix(pause, lastPause);
   saveStarted = start;
   phase = Phase::Preparing;
   if (rank.rank == 0)
@@ -317,6 +318,7 @@ heddle_rt_status Checkpointer::endSave(const std::vector<int64_t> &outcomes) {
   join();
   failures = 0;
   lastSaved = name.step;
+  pauses.push_back(lastPause);
   if (!kept)
     note("warning: older checkpoints could not be removed: " + kept.message());
   kept = {};
@@ -379,14 +381,26 @@ heddle_rt_status Checkpointer::drain() {
   return HEDDLE_RT_OK;
 }
 
+/// How long training stood still for the saves of this run, on the first rank.
+void Checkpointer::tellPauses() {
+  if (rank.rank != 0 || pauses.empty())
+    return;
+  std::sort(pauses.begin(), pauses.end());
+  note(fmt::format("checkpoints: {} of {} bytes a rank, for which training "
+                   "paused {:.4f} s (median), at most {:.4f} s",
+                   pauses.size(), plan.copyBytes, pauses[pauses.size() / 2],
+                   pauses.back()));
+}
+
 heddle_rt_status Checkpointer::finish(int64_t step,
                                       const checkpoint::Carried &state) {
   HEDDLE_RT_TRY(drain());
+  if (!options.saveEvery.empty() && step > 0 && lastSaved != step) {
+    HEDDLE_RT_TRY(begin(step, state));
+    HEDDLE_RT_TRY(drain());
+  }
+  tellPauses();
   if (options.saveEvery.empty() || step == 0 || lastSaved == step)
-    return HEDDLE_RT_OK;
-  HEDDLE_RT_TRY(begin(step, state));
-  HEDDLE_RT_TRY(drain());
-  if (lastSaved == step)
     return HEDDLE_RT_OK;
   common = true;
   return runtime::fail(HEDDLE_RT_CHECK_FAILED,

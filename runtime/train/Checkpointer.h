@@ -69,6 +69,7 @@ private:
   void runInBackground(std::function<Result<void>()> work);
   void join();
   checkpoint::Manifest manifest() const;
+  void tellPauses();
   void chooseInterval();
 
   Rank &rank;
@@ -96,6 +97,8 @@ private:
   int64_t interruptions = 0, deviceSeconds = 0; ///< before this run
   double started = 0, saveStarted = 0;
   double pause = 0, stepSeconds = 0; ///< moving means
+  std::vector<double> pauses;        ///< of saves that were committed
+  double lastPause = 0;
   int64_t nextSave = 0, interval = 0, failures = 0, skipped = 0;
   int64_t lastSaved = 0;
 };
