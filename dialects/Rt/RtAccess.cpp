@@ -53,12 +53,16 @@ SmallVector<Access> GemmOp::getAccesses() {
                         transpose ? rows : columns, ld, getBatch(), stride);
   };
   bool adds = !getBeta().isZero();
-  return {matrix(getA(), getTransposeA(), getM(), getK(), getLda(),
-                 getStrideA(), true, false),
-          matrix(getB(), getTransposeB(), getK(), getN(), getLdb(),
-                 getStrideB(), true, false),
-          matrix(getC(), false, getM(), getN(), getLdc(), getStrideC(), adds,
-                 true)};
+  SmallVector<Access> accesses = {
+      matrix(getA(), getTransposeA(), getM(), getK(), getLda(), getStrideA(),
+             true, false),
+      matrix(getB(), getTransposeB(), getK(), getN(), getLdb(), getStrideB(),
+             true, false),
+      matrix(getC(), false, getM(), getN(), getLdc(), getStrideC(), adds,
+             true)};
+  for (Value scale : getScales())
+    accesses.push_back(accessWhole(scale, true, false));
+  return accesses;
 }
 
 static void accessOptional(SmallVector<Access> &accesses, ValueRange values) {
@@ -151,6 +155,13 @@ SmallVector<Access> RopeOp::getAccesses() {
   return {accessWhole(getInput(), true, false),
           accessWhole(getPositions(), true, false),
           accessWhole(getOutput(), false, true)};
+}
+SmallVector<Access> AmaxOp::getAccesses() { return accessTwo(*this); }
+SmallVector<Access> QuantizeOp::getAccesses() {
+  return {accessWhole(getInput(), true, false),
+          accessWhole(getAmax(), true, false),
+          accessWhole(getCodes(), false, true),
+          accessWhole(getScale(), false, true)};
 }
 SmallVector<Access> ZeroOp::getAccesses() {
   return {accessWhole(getOutput(), false, true)};

@@ -1,6 +1,6 @@
 //===- RtVerifyWork.cpp - verifiers of queued work ----------------------===//
 
-#include "dialects/Rt/Rt.h"
+#include "dialects/Rt/RtVerifyWork.h"
 
 #include "llvm/ADT/STLExtras.h"
 
@@ -11,7 +11,7 @@ using namespace heddle::rt;
 // What all work has in common
 //===----------------------------------------------------------------------===//
 
-static FailureOr<ProgramOp> verifyStream(WorkOpInterface op) {
+FailureOr<ProgramOp> heddle::rt::verifyStream(WorkOpInterface op) {
   auto program = op->getParentOfType<ProgramOp>();
   if (!program)
     return op->emitOpError() << "must stand in an rt.program";
@@ -21,62 +21,11 @@ static FailureOr<ProgramOp> verifyStream(WorkOpInterface op) {
   return program;
 }
 
-static LogicalResult verifyContiguous(Operation *op, Value buffer) {
+LogicalResult heddle::rt::verifyContiguous(Operation *op, Value buffer) {
   if (cast<BufType>(buffer.getType()).isContiguous())
     return success();
   return op->emitOpError() << "needs buffers without gaps, got "
                            << buffer.getType();
-}
-
-//===----------------------------------------------------------------------===//
-// Matrix products
-//===----------------------------------------------------------------------===//
-
-static LogicalResult verifyMatrix(GemmOp op, StringRef name,
-                                  const Access &access, int64_t ld,
-                                  int64_t columns) {
-  if (ld < columns) // C1
-    return op.emitOpError() << "ld" << name << " is " << ld
-                            << ", but a row has " << columns << " elements";
-  int64_t span = cast<BufType>(access.buffer.getType()).getSpanBytes();
-  if (access.span > span) // C2
-    return op.emitOpError() << "touches " << access.span << " bytes of " << name
-                            << ", which has " << span;
-  return success();
-}
-
-LogicalResult GemmOp::verify() {
-  if (failed(verifyStream(*this))) // C5
-    return failure();
-  for (int64_t size : {getM(), getN(), getK(), getBatch()})
-    if (size < 1) // C1
-      return emitOpError() << "sizes m, n, k and batch must be at least 1, got "
-                           << size;
-  for (int64_t stride : {getStrideA(), getStrideB(), getStrideC()})
-    if (stride < 0) // C1
-      return emitOpError() << "stride " << stride << " is negative";
-  SmallVector<Access> accesses = getAccesses();
-  if (failed(verifyMatrix(*this, "a", accesses[0], getLda(),
-                          getTransposeA() ? getM() : getK())) ||
-      failed(verifyMatrix(*this, "b", accesses[1], getLdb(),
-                          getTransposeB() ? getK() : getN())) ||
-      failed(verifyMatrix(*this, "c", accesses[2], getLdc(), getN())))
-    return failure();
-  Type a = getA().getType().getElementType(),
-       b = getB().getType().getElementType(),
-       c = getC().getType().getElementType();
-  if (a != b || !isa<FloatType>(a) || (c != a && !c.isF32())) // C3
-    return emitOpError() << "cannot multiply " << a << " by " << b << " into "
-                         << c;
-  // Whole products one behind the other, or the rows of one between those of
-  // the next.
-  int64_t whole = (getM() - 1) * getLdc() + getN();
-  bool apart = getStrideC() >= whole || (getStrideC() >= getN() &&
-                                         getStrideC() * getBatch() <= getLdc());
-  if (getBatch() > 1 && !apart) // C4
-    return emitOpError() << "products of the batch overlap: stride_c is "
-                         << getStrideC();
-  return success();
 }
 
 //===----------------------------------------------------------------------===//

@@ -19,15 +19,18 @@ def Rt_GemmOp : Rt_WorkOp<"gemm"> {
     Constraints: (C1) sizes are at least 1, a leading dimension at least the
     length of its rows, strides not negative, batch at least 1; (C2) every
     operand holds what is read or written of it; (C3) A and B have the same
-    float type, C that type or f32; (C4) products of a batch do not write the
-    same elements; (C5) the stream is one of the program's.
+    float type, C that type or f32; or A and B have 8 bits, C bf16 or f32;
+    (C4) products of a batch do not write the same elements; (C5) the stream is
+    one of the program's; (C6) there are two scales, f32 numbers by which the
+    sum of products is multiplied, where A and B have 8 bits, and else none.
 
     ```mlir
     rt.gemm "block.up" %h = %x * %w transpose_b on "compute" m 4 n 16 k 8 lda 8 ldb 8 ldc 16 : !rt.buf<4x16xf32>, !rt.buf<4x8xf32>, !rt.buf<16x8xf32>
+    rt.gemm "block.up" %u = %codes * %weight transpose_b scaled %s, %t : !rt.buf<f32>, !rt.buf<f32> on "compute" m 4 n 16 k 8 lda 8 ldb 8 ldc 16 : !rt.buf<4x16xbf16>, !rt.buf<4x8xf8E4M3FN>, !rt.buf<16x8xf8E4M3FN>
     rt.gemm "block.scores" %s = %q * %q transpose_b on "compute" m 4 n 4 k 8 lda 16 ldb 16 ldc 4 alpha 5.000000e-01 : f32 batch 2 stride_a 8 stride_b 8 stride_c 16 : !rt.buf<2x4x4xf32>, !rt.buf<4x2x8xf32>, !rt.buf<4x2x8xf32>
     ```
   }];
-  let arguments = (ins StrAttr:$label, Rt_Buf:$c, Rt_Buf:$a, Rt_Buf:$b, StrAttr:$stream,
+  let arguments = (ins StrAttr:$label, Rt_Buf:$c, Rt_Buf:$a, Rt_Buf:$b, Variadic<Rt_Buf>:$scales, StrAttr:$stream,
                        Rt_Int:$m, Rt_Int:$n, Rt_Int:$k, Rt_Int:$lda, Rt_Int:$ldb, Rt_Int:$ldc,
                        UnitAttr:$transpose_a, UnitAttr:$transpose_b,
                        DefaultValuedAttr<F32Attr, "1.0f">:$alpha,
@@ -38,10 +41,46 @@ def Rt_GemmOp : Rt_WorkOp<"gemm"> {
                        DefaultValuedAttr<Rt_Int, "0">:$stride_c);
   let assemblyFormat = [{
     $label $c `=` $a (`transpose_a` $transpose_a^)? `*` $b (`transpose_b` $transpose_b^)?
-    `on` $stream `m` $m `n` $n `k` $k `lda` $lda `ldb` $ldb `ldc` $ldc
+    (`scaled` $scales^ `:` type($scales))? `on` $stream `m` $m `n` $n `k` $k `lda` $lda `ldb` $ldb `ldc` $ldc
     (`alpha` $alpha^ `:` `f32`)? (`beta` $beta^ `:` `f32`)?
     (`batch` $batch^)? (`stride_a` $stride_a^)? (`stride_b` $stride_b^)? (`stride_c` $stride_c^)?
     attr-dict `:` custom<Buf>(type($c)) `,` custom<Buf>(type($a)) `,` custom<Buf>(type($b))
+  }];
+}
+
+def Rt_AmaxOp : Rt_WorkOp<"amax"> {
+  let summary = "The largest magnitude of a buffer";
+  let description = [{
+    Constraints: (C1) the input is f32, bf16 or f16 without gaps, the output one
+    f32; (C2) the stream is one of the program's.
+
+    ```mlir
+    rt.amax "block.n2" %x -> %most on "compute" : !rt.buf<4x8xbf16> -> !rt.buf<f32>
+    ```
+  }];
+  let arguments = (ins StrAttr:$label, Rt_Buf:$input, Rt_Buf:$output, StrAttr:$stream);
+  let assemblyFormat = "$label $input `->` $output `on` $stream attr-dict `:` custom<Buf>(type($input)) `->` custom<Buf>(type($output))";
+}
+
+def Rt_QuantizeOp : Rt_WorkOp<"quantize"> {
+  let summary = "Codes of 8 bits and their scale, from numbers and their largest magnitude";
+  let description = [{
+    What `transformer.quantize` says. The input is a row-major matrix of `rows`
+    rows; with `transposed` the codes are the matrix the other way round.
+
+    Constraints: (C1) the input is f32, bf16 or f16, the codes f8E4M3FN or
+    f8E5M2, both of one number of elements, which `rows` divides, without gaps;
+    amax and scale are one f32; (C2) the stream is one of the program's.
+
+    ```mlir
+    rt.quantize "block.n2" %x, %most -> %turned, %scale rows 4 transposed on "compute" : !rt.buf<4x8xbf16>, !rt.buf<f32> -> !rt.buf<8x4xf8E4M3FN>, !rt.buf<f32>
+    ```
+  }];
+  let arguments = (ins StrAttr:$label, Rt_Buf:$input, Rt_Buf:$amax, Rt_Buf:$codes, Rt_Buf:$scale,
+                       Rt_Int:$rows, UnitAttr:$transposed, UnitAttr:$power_of_two, StrAttr:$stream);
+  let assemblyFormat = [{
+    $label $input `,` $amax `->` $codes `,` $scale `rows` $rows (`transposed` $transposed^)? (`power_of_two` $power_of_two^)?
+    `on` $stream attr-dict `:` custom<Buf>(type($input)) `,` custom<Buf>(type($amax)) `->` custom<Buf>(type($codes)) `,` custom<Buf>(type($scale))
   }];
 }
 

@@ -5,27 +5,87 @@ include "dialects/Dist/DistAttrs.td"
 include "dialects/Transformer/TransformerDialect.td"
 
 //===----------------------------------------------------------------------===//
-// Products and elementwise ops
+// Products
 //===----------------------------------------------------------------------===//
 
 def Transformer_ContractOp : Transformer_ComputedRuleOp<"contract", [HasGradient, HasCost]> {
   let summary = "Product of two tensors, summed over the letters the result lacks";
   let description = [{
     The spec is an einsum of two operands and its own factor rule. Both gradients
-    of a contract are contracts.
+    of a contract are contracts. Operands that are codes of `quantize` come with
+    their two scales, by which the sum of products is multiplied.
 
     Constraints: (C1) every letter of the spec stands in at least two of its
-    three lists, and in none of them twice.
+    three lists, and in none of them twice; (C2) there are two scales or none.
 
     ```mlir
     %q = transformer.contract "b s d, g r k d -> b s g r k" %n1, %wq : (tensor<4x32x64xf32>, tensor<2x2x16x64xf32>) -> tensor<4x32x2x2x16xf32>
+    %u = transformer.contract "b s d, f d -> b s f" %n2_codes, %wu_codes scaled %n2_scale, %wu_scale : (tensor<4x32x64xf8E4M3FN>, tensor<96x64xf8E4M3FN>, tensor<f32>, tensor<f32>) -> tensor<4x32x96xbf16>
     ```
   }];
-  let arguments = (ins StrAttr:$spec, Transformer_Float:$lhs, Transformer_Float:$rhs);
+  let arguments = (ins StrAttr:$spec, Transformer_Float:$lhs, Transformer_Float:$rhs,
+                       Variadic<Transformer_Float>:$scales);
   let results = (outs Transformer_Float:$result);
-  let assemblyFormat = "$spec $lhs `,` $rhs attr-dict `:` functional-type(operands, results)";
+  let assemblyFormat = "$spec $lhs `,` $rhs (`scaled` $scales^)? attr-dict `:` functional-type(operands, results)";
+  let builders = [OpBuilder<(ins "::mlir::Type":$result, "::llvm::StringRef":$spec, "::mlir::Value":$lhs, "::mlir::Value":$rhs), [{
+    build($_builder, $_state, result, spec, lhs, rhs, ::mlir::ValueRange());
+  }]>];
   let hasVerifier = 1;
 }
+
+//===----------------------------------------------------------------------===//
+// Formats that need a scale
+//===----------------------------------------------------------------------===//
+
+def Transformer_AmaxOp : Transformer_RuleOp<"amax", "... -> ; max ..."> {
+  let summary = "The largest magnitude of a tensor";
+  let description = [{
+    Of a tensor that is cut, each rank's is a partial maximum. A NaN wins.
+
+    ```mlir
+    %n2_amax = transformer.amax %n2 : (tensor<4x32x64xbf16>) -> tensor<f32>
+    ```
+  }];
+  let arguments = (ins Transformer_Float:$input);
+  let results = (outs Transformer_Float:$result);
+  let assemblyFormat = "$input attr-dict `:` functional-type(operands, results)";
+}
+
+def Transformer_QuantizeOp : Transformer_ComputedRuleOp<"quantize"> {
+  let summary = "Codes of a narrow format, and the number that they are to be multiplied by";
+  let description = [{
+    With `up` = the format's largest number / `amax`, as large as fp32 has it
+    (with `power_of_two` the power of two below): each code is `input` x `up`,
+    rounded to nearest even and at most the largest number, the scale 1 / `up`.
+    `up` is 1 where `amax` is 0; where it is no finite number the scale is NaN,
+    so that a fault of the input stays visible. Dimension `rotate` of the input
+    is the codes' first, the ones before it are their last: products of narrow
+    formats want what they sum over last in both operands. The gradient of
+    rounding is the identity.
+
+    These are ops of one rank's program: of which ranks `amax` is the largest is
+    decided in front of them.
+
+    Constraints: (C1) `rotate` is a dimension of the input, or 0; (C2) amax
+    and scale are f32. By the factor rule the codes have the input's sizes,
+    rotated, and the two numbers no dimensions.
+
+    ```mlir
+    %n2_codes, %n2_scale = transformer.quantize %n2, %n2_amax : (tensor<4x32x64xbf16>, tensor<f32>) -> (tensor<4x32x64xf8E4M3FN>, tensor<f32>)
+    %n2_turned, %n2_scale2 = transformer.quantize %n2, %n2_amax rotate 2 : (tensor<4x32x64xbf16>, tensor<f32>) -> (tensor<64x4x32xf8E4M3FN>, tensor<f32>)
+    ```
+  }];
+  let arguments = (ins Transformer_Float:$input, Transformer_Float:$amax,
+                       DefaultValuedAttr<ConfinedAttr<I64Attr, [IntNonNegative]>, "0">:$rotate,
+                       UnitAttr:$power_of_two);
+  let results = (outs Transformer_Float:$codes, Transformer_Float:$scale);
+  let assemblyFormat = "$input `,` $amax (`rotate` $rotate^)? (`power_of_two` $power_of_two^)? attr-dict `:` functional-type(operands, results)";
+  let hasVerifier = 1;
+}
+
+//===----------------------------------------------------------------------===//
+// Sums, biases and other elementwise ops
+//===----------------------------------------------------------------------===//
 
 def Transformer_AddOp : Transformer_RuleOp<"add", "..., ... -> ...; additive", [HasGradient, SameOperandsAndResultElementType]> {
   let summary = "Sum of two tensors of one shape";

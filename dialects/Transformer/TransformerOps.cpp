@@ -7,6 +7,7 @@
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/ADT/StringSet.h"
 
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 
@@ -35,8 +36,21 @@ std::string ContractOp::getFactorRule() {
   for (StringRef letter : all)
     if (!llvm::is_contained(kept, letter) && seen.insert(letter).second)
       summed += " " + letter.str();
-  return getSpec().str() + "; linear 0 1" +
+  std::string scales;
+  for (size_t i = 0; i < getScales().size(); ++i)
+    scales += ", ";
+  return left.str() + scales + "->" + right.str() + "; linear 0 1" +
          (summed.empty() ? "" : "; sum" + summed);
+}
+
+/// Of the codes too, whose factors are the input's, rotated.
+std::string QuantizeOp::getFactorRule() {
+  SmallVector<std::string> factors;
+  for (int64_t i = 0, rank = rankOf(getInput()); i < rank; ++i)
+    factors.push_back("q" + std::to_string(i));
+  SmallVector<std::string> rotated(factors);
+  std::rotate(rotated.begin(), rotated.begin() + getRotate(), rotated.end());
+  return llvm::join(factors, " ") + ", -> " + llvm::join(rotated, " ") + ",";
 }
 
 /// Names for the dimensions of a bias: `o0 o1 ...`.

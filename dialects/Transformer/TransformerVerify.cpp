@@ -30,6 +30,21 @@ LogicalResult ContractOp::verify() {
       return emitOpError() << "has letter '" << letter.first()
                            << "' in one list only; it must be in two of '"
                            << getSpec() << "'";
+  if (size_t scales = getScales().size(); scales != 0 && scales != 2) // C2
+    return emitOpError() << "has " << scales
+                         << " scales, expected one of each operand or none";
+  return success();
+}
+
+LogicalResult QuantizeOp::verify() {
+  int64_t rank = cast<RankedTensorType>(getInput().getType()).getRank();
+  if (int64_t rotate = getRotate(); rotate != 0 && rotate >= rank) // C1
+    return emitOpError() << "cannot rotate a tensor of rank " << rank << " by "
+                         << rotate;
+  for (Value number : {getAmax(), getScale()})
+    if (auto type = cast<RankedTensorType>(number.getType());
+        !type.getElementType().isF32()) // C2
+      return emitOpError() << "needs numbers of f32, got " << type;
   return success();
 }
 

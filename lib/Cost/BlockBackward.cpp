@@ -48,11 +48,26 @@ private:
     op.reads = std::move(reads);
     return op;
   }
-  BlockOp &product(const std::string &moment, const Results &results,
-                   Keys reads) {
-    BlockOp &op = add(moment, results, std::move(reads));
+  /// The gradient of what a product with a weight read.
+  BlockOp &ofInput(const char *of, const std::string &moment,
+                   const Results &results, const std::string &gradient) {
+    BlockOp &op = add(moment, results, {gradient});
     op.products = 1;
+    op.operands = linearOf(sizes, of).ofInput(gradient, tokens);
     return op;
+  }
+  /// The gradient of the weight.
+  void ofWeight(const char *of, const std::string &moment,
+                const std::string &gradient, const std::string &input) {
+    BlockOp &op = add(moment, {}, {input, gradient});
+    op.products = 1;
+    op.operands = linearOf(sizes, of).ofWeight(gradient, input, tokens);
+  }
+
+  /// A product that adds itself to a sum of others.
+  static void addTo(BlockOp &product, const std::string &sum) {
+    product.reads.push_back(sum);
+    product.addsTo = sum;
   }
 
   void bias(const char *name, const std::string &gradient, std::int64_t rows,
@@ -155,26 +170,25 @@ void Backward::mlp() {
     add("gradient of the MLP's dropout", {{dropped, edge}}, reads);
   }
   const std::string all = outcome("down's output", "bd", dropped);
-  product("gradient of down's input", {{"d_m", middle}}, {all});
-  product("gradient of down's weight", {}, {"m", all});
+  ofInput("dn", "gradient of down's input", {{"d_m", middle}}, all);
+  ofWeight("dn", "gradient of down's weight", all, "m");
   std::string n2;
   if (model.gatedMlp) {
     add("gradients of gate and up", {{"d_gate", middle}, {"d_up", middle}},
         {"gate", "up", "d_m"});
     bias("bu", "d_up", tokens, sizes.f);
-    product("gradient of the MLP's input", {{"d_n2", hidden}}, {"d_up"});
+    ofInput("up", "gradient of the MLP's input", {{"d_n2", hidden}}, "d_up");
     n2 = input(1, "n2");
-    product("gradient of up's weight", {}, {n2, "d_up"});
+    ofWeight("up", "gradient of up's weight", "d_up", n2);
     bias("bg", "d_gate", tokens, sizes.f);
-    product("gradient of the MLP's input", {}, {"d_gate", "d_n2"}).addsTo =
-        "d_n2";
-    product("gradient of gate's weight", {}, {n2, "d_gate"});
+    addTo(ofInput("gate", "gradient of the MLP's input", {}, "d_gate"), "d_n2");
+    ofWeight("gate", "gradient of gate's weight", "d_gate", n2);
   } else {
     add("gradient of the activation", {{"d_up", middle}}, {"up", "d_m"});
     bias("bu", "d_up", tokens, sizes.f);
-    product("gradient of the MLP's input", {{"d_n2", hidden}}, {"d_up"});
+    ofInput("up", "gradient of the MLP's input", {{"d_n2", hidden}}, "d_up");
     n2 = input(1, "n2");
-    product("gradient of up's weight", {}, {n2, "d_up"});
+    ofWeight("up", "gradient of up's weight", "d_up", n2);
   }
   normGradient = reduced("d_n2", "the MLP's input");
 }
@@ -193,8 +207,8 @@ void Backward::headNorm(const std::string &which, const std::string &saved,
 void Backward::attention() {
   const std::string all =
       outcome("the output projection", "bo", dropsResidual() ? "d_a" : "d_x2");
-  product("gradient of attention's output", {{"d_o", queries}}, {all});
-  product("gradient of the output projection", {}, {"o", all});
+  ofInput("a", "gradient of attention's output", {{"d_o", queries}}, all);
+  ofWeight("a", "gradient of the output projection", all, "o");
   const bool isRotated = model.position == PositionKind::Rope;
   std::string q = model.qkNorm ? "qn" : "q", k = model.qkNorm ? "kn" : "k";
   if (isRotated)
@@ -219,25 +233,26 @@ void Backward::attention() {
 void Backward::projections() {
   const bool areCopied = !sizes.copies.empty();
   const bool valuesApart = areCopied && sizes.valuesStayPartial();
-  auto part = [&](const char *whose, const std::string &gradient, bool isApart,
+  auto part = [&](const char *of, const char *whose,
+                  const std::string &gradient, bool isApart,
                   const std::string &key) {
     const std::string moment =
         std::string(whose) + " part of attention input's gradient";
     if (isApart)
-      product(moment, {{key, hidden}}, {gradient});
+      ofInput(of, moment, {{key, hidden}}, gradient);
     else
-      product(moment, {}, {gradient, "d_n1"}).addsTo = "d_n1";
+      addTo(ofInput(of, moment, {}, gradient), "d_n1");
   };
   bias("bv", "d_v", tokens, sizes.g * sizes.k);
-  part("values'", "d_v", true, "d_n1");
+  part("v", "values'", "d_v", true, "d_n1");
   const std::string n1 = input(0, "n1");
-  product("gradient of values' weight", {}, {n1, "d_v"});
+  ofWeight("v", "gradient of values' weight", "d_v", n1);
   bias("bk", dk, tokens, sizes.g * sizes.k);
-  part("keys'", dk, valuesApart, "d_n1 of keys");
-  product("gradient of keys' weight", {}, {n1, dk});
+  part("k", "keys'", dk, valuesApart, "d_n1 of keys");
+  ofWeight("k", "gradient of keys' weight", dk, n1);
   bias("bq", dq, tokens, sizes.g * sizes.r * sizes.k);
-  part("queries'", dq, areCopied, "d_n1 of queries");
-  product("gradient of queries' weight", {}, {n1, dq});
+  part("q", "queries'", dq, areCopied, "d_n1 of queries");
+  ofWeight("q", "gradient of queries' weight", dq, n1);
   normGradient =
       reduced(areCopied ? sumOfInput() : "d_n1", "attention's input");
 }

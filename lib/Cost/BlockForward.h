@@ -27,6 +27,34 @@ std::vector<BlockOp> blockBackward(const ModelConfig &model,
 std::vector<std::vector<BlockOp>>
 halvesOf(const std::vector<BlockOp> &backward);
 
+/// The same ops with what the plan's recipe does in front of products: the
+/// largest magnitude of each operand over the ranks that hold its parts, and
+/// its codes.
+std::vector<BlockOp> withScales(const std::vector<BlockOp> &ops,
+                                const RankSizes &sizes);
+
+/// What ops are called that backward repeats.
+inline constexpr const char *kAgain = "what is computed again";
+
+/// One of a block's products with a weight, by what it makes in forward ("q",
+/// "k", "v", "a", "gate", "up", "dn"), on one rank.
+struct Linear {
+  std::string name;
+  std::int64_t inner = 0, columns = 0; ///< numbers of a token that go in, out
+  AxisList inputAxes, outputAxes;      ///< that cut those
+  AxisList weightAxes;
+
+  /// Operands of forward, of the gradient of the input, of the weight's.
+  std::vector<BlockOp::Operand> forward(const std::string &input,
+                                        std::int64_t tokens) const;
+  std::vector<BlockOp::Operand> ofInput(const std::string &gradient,
+                                        std::int64_t tokens) const;
+  std::vector<BlockOp::Operand> ofWeight(const std::string &gradient,
+                                         const std::string &input,
+                                         std::int64_t tokens) const;
+};
+Linear linearOf(const RankSizes &sizes, const std::string &name);
+
 /// Values that ops read and do not make, each once.
 std::vector<std::string> readOutside(const std::vector<BlockOp> &ops);
 

@@ -119,10 +119,10 @@ public:
     // it came in is not written over.
     return {forwardFrame(model, sizes, whole).frameBytes +
                 (whole.saves("x2") ? 1 : 2) * edge,
-            backwardFrame(whole).frameBytes + edge,
-            std::max(backwardFrame(split).frameBytes +
+            backwardFrame(whole, sizes).frameBytes + edge,
+            std::max(backwardFrame(split, sizes).frameBytes +
                          (isForWeights("d_out") ? 2 : 1) * edge,
-                     backwardFrame(split, 1).frameBytes)};
+                     backwardFrame(split, sizes, 1).frameBytes)};
   }
 
 private:
@@ -147,22 +147,30 @@ private:
 };
 } // namespace
 
+/// What a point may compute again, as a plan says it: of no values.
+static constexpr std::pair<PointRecompute, PlanRecomputeKind> kKinds[] = {
+    {PointRecompute::None, PlanRecomputeKind::Values},
+    {PointRecompute::Selective, PlanRecomputeKind::Selective},
+    {PointRecompute::Full, PlanRecomputeKind::Full}};
+
+static PlanRecompute choiceOf(PlanRecomputeKind kind) {
+  PlanRecompute choice;
+  choice.kind = kind;
+  return choice;
+}
+
 static StandIn makeStandIn(const ModelConfig &model, const RankSizes &sizes) {
   StandIn made;
   made.sizes = sizes;
   std::map<std::string, LayerValue> dense, withoutMlp;
-  auto add = [&](PointRecompute point, PlanRecomputeKind kind) {
-    PlanRecompute asked; // of no values
-    asked.kind = kind;
+  for (const auto &[point, kind] : kKinds) {
+    const PlanRecompute asked = choiceOf(kind);
     const LayerUnder layer(model, sizes, asked);
     const auto at = static_cast<std::size_t>(point);
     made.dense.frames[at] = made.withoutMlp.frames[at] = layer.frames();
     layer.addTo(dense, choice(point), true);
     layer.addTo(withoutMlp, choice(point), false);
-  };
-  add(PointRecompute::None, PlanRecomputeKind::Values);
-  add(PointRecompute::Selective, PlanRecomputeKind::Selective);
-  add(PointRecompute::Full, PlanRecomputeKind::Full);
+  }
   for (const auto &[name, value] : dense)
     made.dense.values.push_back(value);
   for (const auto &[name, value] : withoutMlp)
@@ -243,6 +251,11 @@ PointShape EstimateTables::makeShape(const PlanPoint &point) {
     shape.sparse = standIn->withoutMlp;
   for (LayerShape *layer : {&shape.plain, &shape.sparse})
     scale(*layer, standIn->sizes.tokens(), sizes.tokens());
+  if (sizes.formats.scalesProducts)
+    for (const auto &[at, kind] : kKinds)
+      shape.plain.frames[static_cast<std::size_t>(at)] =
+          shape.sparse.frames[static_cast<std::size_t>(at)] =
+              LayerUnder(modelOfOne(model), sizes, choiceOf(kind)).frames();
   shape.inputsPerMicroBatch =
       sizes.tokens() * 4 * (4 + (model.dropout.any() ? 1 : 0));
   if (model.latent)
@@ -480,11 +493,10 @@ public:
                ? 2 * each
                : 2 * each + (isSharded ? row * reduceBytes() : each);
   }
-  /// Copies that products read, along each side.
+  /// Copies that products read, along each side; codes of fp8 are made anew
+  /// for each product.
   std::int64_t quantized() const {
-    return point.recipe == "fp8"     ? 2 * elements
-           : point.recipe == "nvfp4" ? 2 * elements * 9 / 16
-                                     : 0;
+    return point.recipe == "nvfp4" ? 2 * elements * 9 / 16 : 0;
   }
 
 private:

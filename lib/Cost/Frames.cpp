@@ -130,11 +130,13 @@ std::vector<BlockValue> detail::keptValues(const LayersUnder &under) {
   return kept;
 }
 
-FramePeak detail::backwardFrame(const LayersUnder &under, std::size_t half) {
+FramePeak detail::backwardFrame(const LayersUnder &under,
+                                const RankSizes &sizes, std::size_t half) {
   std::set<std::string> outside = {"d_x"};
   for (const BlockValue &value : keptValues(under))
     outside.insert(value.key);
-  return framePeak("block_bwd", under.backward[half], outside);
+  return framePeak("block_bwd", withScales(under.backward[half], sizes),
+                   outside);
 }
 
 FramePeak detail::forwardFrame(const ModelConfig &model, const RankSizes &sizes,
@@ -145,7 +147,7 @@ FramePeak detail::forwardFrame(const ModelConfig &model, const RankSizes &sizes,
   for (const std::vector<BlockOp> &function : under.backward)
     for (const std::string &key : readOutside(function))
       outside.insert(key);
-  return framePeak("block", ops, outside);
+  return framePeak("block", withScales(ops, sizes), outside);
 }
 
 FramePeak detail::embeddingFrame(const ModelConfig &model,

@@ -19,7 +19,8 @@ FramePeak framePeak(const std::string &function,
 FramePeak headFrame(const ModelConfig &model, const RankSizes &sizes);
 
 /// A function of a block's backward: the only one, or one of two halves.
-FramePeak backwardFrame(const LayersUnder &under, std::size_t half = 0);
+FramePeak backwardFrame(const LayersUnder &under, const RankSizes &sizes,
+                        std::size_t half = 0);
 
 /// What the first of two halves makes and the second reads.
 std::vector<BlockValue> keptValues(const LayersUnder &under);

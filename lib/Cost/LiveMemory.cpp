@@ -312,10 +312,10 @@ private:
     const bool isSplit = under.backward.size() > 1;
     const std::int64_t gradients =
         isSplit && isReadByWeights(sizes, "d_out") ? 2 * hidden : hidden;
-    add(detail::backwardFrame(under), gradients + (areCut ? 0 : kFloat),
+    add(detail::backwardFrame(under, sizes), gradients + (areCut ? 0 : kFloat),
         Segment::Block, BlockPass::Backward);
     if (isSplit)
-      add(detail::backwardFrame(under, 1), 0, Segment::Block,
+      add(detail::backwardFrame(under, sizes, 1), 0, Segment::Block,
           BlockPass::Weights);
   }
 

@@ -83,7 +83,8 @@ AxisList RankSizes::sentInParts() const {
 }
 
 bool RankSizes::valuesStayPartial() const {
-  return !copies.empty() && d < kvHeads * k && d < b * length * ranks(data);
+  return !formats.scalesProducts && !copies.empty() && d < kvHeads * k &&
+         d < b * length * ranks(data);
 }
 
 const RankParameter *RankSizes::find(Segment segment,
@@ -152,6 +153,7 @@ void Reader::readFormats() {
   sizes.formats.gradients = bytesOf(plan.precision.gradients);
   sizes.formats.reduce = bytesOf(plan.precision.reduce);
   sizes.formats.hasMaster = plan.precision.master != "none";
+  sizes.formats.scalesProducts = !plan.precision.scaling.empty();
 }
 
 void Reader::readStorage() {

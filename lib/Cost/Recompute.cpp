@@ -31,11 +31,10 @@ public:
     cheap({{"x1", edge * sizes.d * format}}, {"x", "delta"});
     attention(gather(norm("n1", "x1", "g1", "h1"), "attention input"));
     const std::string a =
-        outcome("a", "wo", "bo", "o", sizes.heads,
-                sizes.d * sizes.g * sizes.r * sizes.k, "attention output");
+        outcome("a", "wo", "bo", "o", sizes.heads, "attention output");
     cheap({{"x2", edge * sizes.d * format}}, {"x1", a});
     mlp(gather(norm("n2", "x2", "g2", "h2"), "MLP input"));
-    outcome("dn", "wd", "bd", "m", sizes.ffn, sizes.d * sizes.f, "MLP output");
+    outcome("dn", "wd", "bd", "m", sizes.ffn, "MLP output");
     return std::move(ops);
   }
 
@@ -85,14 +84,13 @@ private:
                  : value;
   }
 
-  /// \p perToken multiply-adds make \p columns of each token.
-  std::string product(const std::string &name, const std::string &weight,
-                      const std::string &input, std::int64_t columns,
-                      std::int64_t perToken) {
-    BlockOp &op = add({{name, tokens * columns * format}}, {input});
+  std::string product(const std::string &name, const Linear &linear,
+                      const std::string &weight, const std::string &input) {
+    BlockOp &op = add({{name, tokens * linear.columns * format}}, {input});
     op.parameters = {weight};
-    op.products =
-        2.0 * static_cast<double>(perToken) * static_cast<double>(tokens);
+    op.operands = linear.forward(input, tokens);
+    op.products = 2.0 * static_cast<double>(linear.inner * linear.columns) *
+                  static_cast<double>(tokens);
     return name;
   }
   bool has(const std::string &bias) const {
@@ -100,23 +98,23 @@ private:
   }
 
   std::string linear(const std::string &name, const std::string &weight,
-                     const std::string &bias, const std::string &input,
-                     std::int64_t columns, std::int64_t perToken) {
+                     const std::string &bias, const std::string &input) {
+    const Linear linear = linearOf(sizes, name);
     if (!has(bias))
-      return product(name, weight, input, columns, perToken);
-    product(name + "_product", weight, input, columns, perToken);
-    cheap({{name, tokens * columns * format}}, {name + "_product"}, {bias});
+      return product(name, linear, weight, input);
+    product(name + "_product", linear, weight, input);
+    cheap({{name, tokens * linear.columns * format}}, {name + "_product"},
+          {bias});
     return name;
   }
 
   /// What goes back onto the residual: a sum over \p axes, a bias, dropout.
   std::string outcome(const std::string &name, const std::string &weight,
                       const std::string &bias, const std::string &input,
-                      const AxisList &axes, std::int64_t perToken,
-                      const std::string &cause) {
+                      const AxisList &axes, const std::string &cause) {
     const std::int64_t bytes = edge * sizes.d * format;
-    std::string value = product(has(bias) ? name + "_product" : name, weight,
-                                input, sizes.d, perToken);
+    std::string value = product(has(bias) ? name + "_product" : name,
+                                linearOf(sizes, name), weight, input);
     if (!axes.empty())
       value = move(value,
                    isCut ? CollectiveKind::ReduceScatter
@@ -137,13 +135,12 @@ private:
 
   void attention(const std::string &input) {
     const std::int64_t keys = sizes.g * sizes.k, queries = keys * sizes.r;
-    auto project = [&](const std::string &name, std::int64_t columns) {
+    auto project = [&](const std::string &name) {
       const std::string which = model.fusedQkv ? "qkv" : name;
-      return linear(name, "w" + which, "b" + which, input, columns,
-                    sizes.d * columns);
+      return linear(name, "w" + which, "b" + which, input);
     };
-    std::string q = project("q", queries), k = project("k", keys);
-    project("v", keys);
+    std::string q = project("q"), k = project("k");
+    project("v");
     if (model.qkNorm) {
       cheap({{"qn", tokens * queries * format},
              {"qn_rstd", tokens * sizes.g * sizes.r * kFloat}},
@@ -171,8 +168,8 @@ private:
   void mlp(const std::string &input) {
     const std::int64_t bytes = tokens * sizes.f * format;
     if (model.gatedMlp)
-      linear("gate", "wg", "bg", input, sizes.f, sizes.d * sizes.f);
-    linear("up", "wu", "bu", input, sizes.f, sizes.d * sizes.f);
+      linear("gate", "wg", "bg", input);
+    linear("up", "wu", "bu", input);
     if (model.gatedMlp)
       cheap({{"m", bytes}}, {"gate", "up"});
     else
@@ -358,7 +355,7 @@ private:
       order(read);
     repeated.insert(maker->second);
     ops.push_back(again[maker->second]);
-    ops.back().moment = "what is computed again";
+    ops.back().moment = kAgain;
   }
 
   bool isBetterKept(const std::string &key) const {
@@ -434,6 +431,7 @@ LayersUnder heddle::detail::layersUnder(
     const std::vector<SavedValue> &saved, const RankSizes &sizes) {
   LayersUnder under = Chooser(choice, forward, saved, sizes).run();
   const bool isWhole = choice.kind == PlanRecomputeKind::Full && !choice.prune;
+  under.forward = forward;
   under.backward = Repeater(under.again, isWhole).run(backward);
   return under;
 }

@@ -48,6 +48,7 @@ public:
       head();
     backward();
     again();
+    scales();
     add("loss, of the last stage", places, 1, 1, kFloat);
     add("loss", sizes.data, 1, 1, kFloat);
     const std::size_t first = list.size();
@@ -116,6 +117,7 @@ private:
   void head();
   void backward();
   void again();
+  void scales();
   void gradients();
   void gradients(const detail::Bucket &bucket);
   void parameters();
@@ -195,6 +197,25 @@ void List::again() {
       if (sizes.storage.overlaps && beside.count(op.results.front().key))
         list.back().hiddenCalls = list.back().calls;
     }
+  }
+}
+
+/// Largest magnitudes that ranks with parts of one tensor share.
+void List::scales() {
+  if (!sizes.formats.scalesProducts)
+    return;
+  auto count = [&](const std::vector<BlockOp> &ops, std::int64_t layers) {
+    for (const BlockOp &op : detail::withScales(ops, sizes))
+      if (op.moves && op.moves->elements == 1)
+        add(op.moves->cause, op.moves->axes,
+            layers * sizes.microBatchesOfCopy(), 1, kFloat);
+  };
+  for (const LayersUnder &each : sizes.recompute) {
+    if (each.layers == 0)
+      continue;
+    count(each.forward, each.layers);
+    for (const std::vector<BlockOp> &ops : each.backward)
+      count(ops, each.layers);
   }
 }
 

@@ -4,6 +4,7 @@
 #include "PlanRules.h"
 #include "ZeroWarnings.h"
 
+#include "heddle/Plan/Scaling.h"
 #include "heddle/Support/Glob.h"
 #include "heddle/Support/Printable.h"
 
@@ -234,23 +235,25 @@ Result<void> PlanChecker::checkMemoryFeatures() {
 Result<void> PlanChecker::checkPrecision() {
   const PlanPrecision &precision = plan.precision;
   const std::string &recipe = precision.recipe;
-  if (recipe != "fp32" && recipe != "bf16" && recipe != "fp16")
+  if (recipe != "fp32" && recipe != "bf16" && recipe != "fp16" &&
+      recipe != "fp8")
     return notSupported(
         fmt::format("precision recipe \"{}\"", recipe),
-        "set precision.recipe to \"bf16\", \"fp16\" or \"fp32\"");
+        "set precision.recipe to \"fp8\", \"bf16\", \"fp16\" or \"fp32\"");
   const bool isNarrow = recipe != "fp32";
+  const std::string compute = computeFormat(recipe);
   const std::string master = isNarrow ? "fp32" : "none";
-  if (precision.compute != precision.recipe)
+  if (precision.compute != compute)
     return notSupported(fmt::format("precision.compute \"{}\" in recipe \"{}\"",
                                     precision.compute, precision.recipe),
-                        fmt::format("set it to \"{}\"", precision.recipe));
+                        fmt::format("set it to \"{}\"", compute));
   for (const auto &[key, format] : {std::pair{"gradients", precision.gradients},
                                     std::pair{"reduce", precision.reduce}})
-    if (format != "fp32" && format != recipe)
+    if (format != "fp32" && format != compute)
       return notSupported(
           fmt::format("precision.{} \"{}\" in recipe \"{}\"", key, format,
                       recipe),
-          isNarrow ? fmt::format("set it to \"fp32\" or \"{}\"", recipe)
+          isNarrow ? fmt::format("set it to \"fp32\" or \"{}\"", compute)
                    : "set it to \"fp32\"");
   if (precision.master != master)
     return notSupported(
@@ -260,6 +263,14 @@ Result<void> PlanChecker::checkPrecision() {
                  : "set it to \"none\": fp32 parameters are their own master");
   if (!precision.exceptions.empty())
     return notSupported("precision.exceptions", "leave them empty");
+  const std::int64_t length = train.sequenceLength;
+  if (!precision.scaling.empty() && paddedLength(plan, model, length) != length)
+    return notSupported(
+        fmt::format("precision recipe \"{}\" with sequence_length {} stored as "
+                    "{} where sequences are cut (what is padding would count "
+                    "in scales)",
+                    recipe, length, paddedLength(plan, model, length)),
+        "choose a multiple of tp, or set sequence_parallel to false");
   if (std::find(train.precision.begin(), train.precision.end(),
                 precision.recipe) != train.precision.end())
     return {};

@@ -4,7 +4,10 @@
 #define HEDDLE_LIB_PLAN_PLANNAMES_H
 
 #include "heddle/Plan/Plan.h"
+#include "heddle/Plan/Scaling.h"
+#include "heddle/Support/Document.h"
 
+#include <optional>
 #include <string_view>
 
 namespace heddle::detail {
@@ -59,6 +62,11 @@ inline constexpr std::string_view planRecipes[] = {"fp32", "bf16", "fp16",
 /// every plan.
 inline constexpr std::string_view planAxes[] = {"pp", "dp",  "cp", "tp",
                                                 "ep", "edp", "etp"};
+
+/// `scaling` of the map that a plan's `precision` is, if it is one; "" where
+/// the recipe has no formats that need a scale.
+std::string readScaling(std::optional<MapReader> &reader,
+                        std::string_view recipe);
 
 template <typename Enum, std::size_t N>
 std::string wordOf(const PlanWord<Enum> (&words)[N], Enum value) {

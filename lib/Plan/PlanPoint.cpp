@@ -3,6 +3,7 @@
 #include "PlanNames.h"
 #include "PlanRules.h"
 
+#include "heddle/Plan/Scaling.h"
 #include "heddle/Support/Check.h"
 
 #include <algorithm>
@@ -237,7 +238,9 @@ Plan planOf(const PlanPoint &point, const ModelConfig &model) {
                point.gather};
   plan.recompute = recomputeOf(point, plan.stages);
   plan.offload.optimizer = point.offloadsOptimizer;
-  plan.precision.recipe = plan.precision.compute = point.recipe;
+  plan.precision.recipe = point.recipe;
+  plan.precision.compute = computeFormat(point.recipe);
+  plan.precision.scaling = point.recipe == "fp8" ? "current" : "";
   plan.precision.master = point.hasMaster() ? "fp32" : "none";
   plan.precision.gradients = point.gradients;
   plan.precision.reduce = point.reduceFormat;
@@ -392,6 +395,8 @@ Result<PlanPoint> PointReader::read() {
                                 "each chunk");
   if (!plan.precision.exceptions.empty() || !plan.offload.saved.empty())
     return differs("precision or offload", "found exceptions or saved values");
+  if (plan.precision.scaling != same.precision.scaling)
+    return differs("precision.scaling", "found another one than fp8's first");
   return std::move(point);
 }
 
@@ -410,8 +415,7 @@ std::vector<std::string> notCompiledYet(const PlanPoint &point,
     names.push_back(fmt::format("expert parallelism (ep {})", point.ep));
   if (point.offloadsOptimizer)
     names.push_back("offload of the optimizer");
-  if (point.recipe != "fp32" && point.recipe != "bf16" &&
-      point.recipe != "fp16")
+  if (point.recipe == "nvfp4")
     names.push_back(fmt::format("precision {}", point.recipe));
   if (point.schedule == PlanScheduleKind::DualPipe)
     names.push_back("two copies of the model in numbers (dualpipe)");

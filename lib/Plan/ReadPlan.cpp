@@ -518,7 +518,8 @@ void PlanReader::readPrecision() {
     precision.recipe = reader.choice("precision", recipes);
   else if ((inner = reader.map("precision")))
     precision.recipe = inner->choice("recipe", recipes, "fp32");
-  precision.compute = precision.recipe;
+  precision.compute = computeFormat(precision.recipe);
+  precision.scaling = detail::readScaling(inner, precision.recipe);
   precision.master = precision.recipe == "fp32" ? "none" : "fp32";
   if (!inner)
     return;

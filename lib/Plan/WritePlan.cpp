@@ -114,6 +114,8 @@ static JsonText textOf(const PlanPrecision &precision) {
   text.add("master", precision.master);
   text.add("gradients", precision.gradients);
   text.add("reduce", precision.reduce);
+  if (!precision.scaling.empty())
+    text.add("scaling", precision.scaling);
   text.add("exceptions", exceptions);
   return text;
 }

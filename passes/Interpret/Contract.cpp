@@ -10,6 +10,10 @@
 
 #include "llvm/ADT/StringExtras.h"
 
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
 using namespace mlir;
 using namespace heddle::interpret;
 using namespace heddle::transformer;
@@ -127,14 +131,82 @@ static Tensor contract(const Tensor &lhs, const Tensor &rhs, StringRef spec,
 static LogicalResult evaluate(ContractOp op, Frame &frame) {
   Tensor result =
       inArithmeticOf(frame.getReading(op.getResult()), [&](auto zero) {
-        return contract<decltype(zero)>(frame.get(op.getLhs()),
-                                        frame.get(op.getRhs()), op.getSpec(),
-                                        op.getResult().getType().getShape());
+        using Real = decltype(zero);
+        Tensor product =
+            contract<Real>(frame.get(op.getLhs()), frame.get(op.getRhs()),
+                           op.getSpec(), op.getResult().getType().getShape());
+        Real scale = 1;
+        for (Value each : op.getScales())
+          scale *= static_cast<Real>(frame.get(each).floats[0]);
+        if (!op.getScales().empty())
+          for (double &element : product.floats)
+            element = static_cast<Real>(element) * scale;
+        return product;
       });
   frame.set(op.getResult(), std::move(result));
   return success();
 }
 
+//===----------------------------------------------------------------------===//
+// Formats with a scale
+//===----------------------------------------------------------------------===//
+
+/// A NaN wins.
+static LogicalResult evaluate(AmaxOp op, Frame &frame) {
+  double most = 0;
+  for (double element : frame.get(op.getInput()).floats)
+    if (double magnitude = std::abs(element); !(magnitude <= most))
+      most = std::isnan(most) ? most : magnitude;
+  frame.set(op.getResult(), Tensor::scalar(most));
+  return success();
+}
+
+/// Input times this is what codes round; the exact reading rounds nothing.
+static float upScale(QuantizeOp op, double amax, double largest) {
+  if (!std::isfinite(amax))
+    return std::numeric_limits<float>::quiet_NaN();
+  if (amax == 0)
+    return 1;
+  float up = std::min(static_cast<float>(largest) / static_cast<float>(amax),
+                      std::numeric_limits<float>::max());
+  return op.getPowerOfTwo() ? std::ldexp(1.0f, std::ilogb(up)) : up;
+}
+
+static LogicalResult evaluate(QuantizeOp op, Frame &frame) {
+  const Tensor &input = frame.get(op.getInput());
+  auto type = cast<RankedTensorType>(op.getCodes().getType());
+  std::vector<double> values = input.floats;
+  double scale = 1;
+  if (frame.getReading(op.getCodes()) == Reading::Rounded) {
+    const double largest =
+        APFloat::getLargest(
+            cast<FloatType>(type.getElementType()).getFloatSemantics())
+            .convertToDouble();
+    const float up = upScale(op, frame.get(op.getAmax()).floats[0], largest);
+    scale = 1.0f / up;
+    for (double &value : values) {
+      float scaled = static_cast<float>(value) * up;
+      value = std::isnan(scaled)
+                  ? scaled
+                  : std::clamp<double>(scaled, -largest, largest);
+    }
+  }
+  // The matrix of what stands before `rotate` and the rest, turned.
+  int64_t rows =
+      countElements(ArrayRef(input.shape).take_front(op.getRotate()));
+  int64_t columns =
+      static_cast<int64_t>(values.size()) / std::max<int64_t>(rows, 1);
+  Tensor codes = Tensor::zeros(type);
+  for (int64_t row = 0; row < rows; ++row)
+    for (int64_t column = 0; column < columns; ++column)
+      codes.floats[column * rows + row] = values[row * columns + column];
+  frame.set(op.getCodes(), std::move(codes));
+  frame.set(op.getScale(), Tensor::scalar(scale));
+  return success();
+}
+
 void heddle::interpret::addContract(Evaluators &evaluators) {
   evaluators.add<ContractOp>(evaluate);
+  evaluators.add<AmaxOp>(evaluate);
+  evaluators.add<QuantizeOp>(evaluate);
 }

@@ -136,6 +136,10 @@ LogicalResult FunctionPrinter::printOp(Operation &op) {
         return success();
       })
       .Case([&](rt::GemmOp gemm) { return printGemm(gemm), success(); })
+      .Case([&](rt::AmaxOp amax) { return printAmax(amax), success(); })
+      .Case([&](rt::QuantizeOp quantize) {
+        return printQuantize(quantize), success();
+      })
       .Case([&](rt::AttentionOp attention) {
         return printAttention(attention), success();
       })
@@ -243,33 +247,8 @@ void FunctionPrinter::printLocal(Value value, StringRef wish) {
 }
 
 //===----------------------------------------------------------------------===//
-// Matrix products, attention
+// Attention
 //===----------------------------------------------------------------------===//
-
-void FunctionPrinter::printGemm(rt::GemmOp op) {
-  std::string args = formatv(".name = {0}, .m = {1}, .n = {2}, .k = {3}, .lda "
-                             "= {4}, .ldb = {5}, .ldc = {6}",
-                             stringLiteral(op.getLabel()), op.getM(), op.getN(),
-                             op.getK(), op.getLda(), op.getLdb(), op.getLdc());
-  // What is left out is 0.
-  if (op.getTransposeA())
-    args += ", .transpose_a = 1";
-  if (op.getTransposeB())
-    args += ", .transpose_b = 1";
-  args += ", .alpha = " + floatLiteral(op.getAlpha());
-  if (!op.getBeta().isZero())
-    args += ", .beta = " + floatLiteral(op.getBeta());
-  args += formatv(", .a = {0}, .b = {1}, .c = {2}, .batch = {3}",
-                  dtypeName(typeOf(op.getA()).getElementType()),
-                  dtypeName(typeOf(op.getB()).getElementType()),
-                  dtypeName(typeOf(op.getC()).getElementType()), op.getBatch());
-  if (op.getBatch() > 1)
-    args += formatv(", .stride_a = {0}, .stride_b = {1}, .stride_c = {2}",
-                    op.getStrideA(), op.getStrideB(), op.getStrideC());
-  statement(op,
-            formatv("gemm({0}, {{{1}}, {2}, {3}, {4})", stream(op.getStream()),
-                    args, get(op.getA()), get(op.getB()), get(op.getC())));
-}
 
 /// "{batch, sequence, group, head}": distances of [b, s, g, r, k] or [b, t, g,
 /// k].

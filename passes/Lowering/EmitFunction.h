@@ -58,6 +58,8 @@ private:
   void printMessage(rt::SendOp op);
   void printMessage(rt::ReceiveOp op);
   void printGemm(rt::GemmOp op);
+  void printAmax(rt::AmaxOp op);
+  void printQuantize(rt::QuantizeOp op);
   template <class Op>
   void printAttention(Op op);
   void printLaunch(rt::KernelLaunchOp op);

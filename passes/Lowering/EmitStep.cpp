@@ -96,6 +96,11 @@ inline heddle_rt_status gemm(heddle_rt_stream *stream, const heddle_rt_gemm_args
   return heddle_rt_gemm(stream, &args, a, b, c);
 }
 
+inline heddle_rt_status quantize(heddle_rt_stream *stream, const heddle_rt_quantize_args &args, const void *input,
+                                 const float *amax, void *codes, float *scale) {
+  return heddle_rt_quantize(stream, &args, input, amax, codes, scale);
+}
+
 inline heddle_rt_status attention(heddle_rt_stream *stream, const heddle_rt_attention_args &args, const void *q,
                                   const void *k, const void *v, void *o, float *lse) {
   return heddle_rt_attention(stream, &args, q, k, v, o, lse);

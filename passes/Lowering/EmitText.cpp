@@ -26,9 +26,9 @@ static const llvm::StringSet<> &reservedWords() {
       "typename", "union", "unsigned", "using", "virtual", "void", "volatile",
       "while", "xor",
       // ours
-      "p", "at", "gemm", "attention", "attentionGrad", "rope", "allToAll",
-      "permute", "in", "inRow", "inColumn", "inScalar", "out", "outRow",
-      "outColumn", "outScalar", "inout", "inoutRow", "inoutColumn",
+      "p", "at", "gemm", "quantize", "attention", "attentionGrad", "rope",
+      "allToAll", "permute", "in", "inRow", "inColumn", "inScalar", "out",
+      "outRow", "outColumn", "outScalar", "inout", "inoutRow", "inoutColumn",
       "inoutScalar", "gathered", "rowIndex", "columnIndex", "elementwise",
       "rowwise", "columnwise", "reduceAll", "segmentSort", "segmentSum",
       "kernels", "heddle", "math", "create", "main", "s", "t", "total",
@@ -85,6 +85,10 @@ StringRef elementType(Type type) {
     return "f16";
   if (type.isF64())
     return "double";
+  if (isa<Float8E4M3FNType>(type))
+    return "f8e4m3";
+  if (isa<Float8E5M2Type>(type))
+    return "f8e5m2";
   return type.isInteger(64) ? "int64_t" : "int32_t";
 }
 
@@ -107,6 +111,10 @@ StringRef dtypeName(Type type) {
     return "HEDDLE_RT_F16";
   if (type.isF64())
     return "HEDDLE_RT_F64";
+  if (isa<Float8E4M3FNType>(type))
+    return "HEDDLE_RT_F8E4M3";
+  if (isa<Float8E5M2Type>(type))
+    return "HEDDLE_RT_F8E5M2";
   return type.isInteger(64) ? "HEDDLE_RT_I64" : "HEDDLE_RT_I32";
 }
 

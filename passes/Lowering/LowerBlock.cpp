@@ -218,6 +218,8 @@ LogicalResult BlockLowering::lower(Operation *op) {
 LogicalResult BlockLowering::lowerOther(Operation *op) {
   return llvm::TypeSwitch<Operation *, LogicalResult>(op)
       .Case<ContractOp>([&](auto o) { return lowerContract(o); })
+      .Case<AmaxOp>([&](auto o) { return lowerAmax(o); })
+      .Case<QuantizeOp>([&](auto o) { return lowerQuantize(o); })
       .Case<AttentionOp>([&](auto o) { return lowerAttention(o); })
       .Case<AttentionGradOp>([&](auto o) { return lowerAttentionGrad(o); })
       .Case<RopeOp>([&](auto o) { return lowerRope(o); })

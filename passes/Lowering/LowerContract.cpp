@@ -86,11 +86,14 @@ LogicalResult BlockLowering::lowerContract(transformer::ContractOp op) {
 
   FailureOr<bool> swapped = isTransposed(c, batch, m, n);
   Value lhs = op.getLhs(), rhs = op.getRhs();
+  SmallVector<Value> scales(
+      llvm::map_range(op.getScales(), [&](Value v) { return placeOf(v); }));
   if (succeeded(swapped) &&
       *swapped) { // the result is columns x rows: swap the two sides
     std::swap(a, b);
     std::swap(m, n);
     std::swap(lhs, rhs);
+    std::reverse(scales.begin(), scales.end());
   }
   FailureOr<bool> transposeA = isTransposed(a, batch, m, k),
                   transposeB = isTransposed(b, batch, k, n);
@@ -107,10 +110,31 @@ LogicalResult BlockLowering::lowerContract(transformer::ContractOp op) {
   auto number = [](float value) { return llvm::APFloat(value); };
   rt::GemmOp::create(
       builder, op.getLoc(), labelOf(op), result, placeOf(lhs), placeOf(rhs),
-      stream, rows, columns, depth, *transposeA ? rows : depth,
+      scales, stream, rows, columns, depth, *transposeA ? rows : depth,
       *transposeB ? depth : columns, columns, *transposeA, *transposeB,
       number(1.0f), number(sum ? 1.0f : 0.0f), products,
       products > 1 ? rows * depth : 0, products > 1 ? depth * columns : 0,
       products > 1 ? rows * columns : 0);
+  return success();
+}
+
+//===----------------------------------------------------------------------===//
+// Formats with a scale
+//===----------------------------------------------------------------------===//
+
+LogicalResult BlockLowering::lowerAmax(transformer::AmaxOp op) {
+  rt::AmaxOp::create(builder, op.getLoc(), labelOf(op), placeOf(op.getInput()),
+                     placeOf(op.getResult()), stream);
+  return success();
+}
+
+LogicalResult BlockLowering::lowerQuantize(transformer::QuantizeOp op) {
+  int64_t rows = 1, rotate = op.getRotate();
+  for (int64_t size : op.getInput().getType().getShape().take_front(rotate))
+    rows *= size;
+  rt::QuantizeOp::create(builder, op.getLoc(), labelOf(op),
+                         placeOf(op.getInput()), placeOf(op.getAmax()),
+                         placeOf(op.getCodes()), placeOf(op.getScale()), rows,
+                         rotate != 0, op.getPowerOfTwo(), stream);
   return success();
 }

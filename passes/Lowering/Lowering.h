@@ -126,6 +126,8 @@ private:
   transformer::ContractOp beginOfSum(mlir::Value value) const;
   transformer::ContractOp beginOfSum(transformer::AddOp add) const;
   mlir::LogicalResult lowerContract(transformer::ContractOp op);
+  mlir::LogicalResult lowerAmax(transformer::AmaxOp op);
+  mlir::LogicalResult lowerQuantize(transformer::QuantizeOp op);
   /// What attention with dropout reads; all null without.
   struct AttentionDropout {
     mlir::Value seed, tokenNumbers, firstGroup, firstHead;

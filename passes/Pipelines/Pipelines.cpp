@@ -86,6 +86,8 @@ static void addPasses(Phase phase, PassManager &passes) {
   case Phase::Recompute:
     // What backward computes again instead of reading what forward saved.
     passes.addPass(createReplaceSavedPass());
+    // Operands of narrow products become codes, where each product stands.
+    passes.addPass(createQuantizeProductsPass());
     break;
   case Phase::Overlap:
     // Gradients are reduced beside backward, those that go together as one.

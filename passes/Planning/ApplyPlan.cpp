@@ -2,6 +2,7 @@
 
 #include "passes/Planning/ApplyPlan.h"
 
+#include "passes/Planning/ScaledProducts.h"
 #include "passes/Planning/SegmentValues.h"
 
 #include "dialects/Stage/Stage.h"
@@ -49,6 +50,8 @@ public:
     module->setAttr(dist::kOverlapName, overlap());
     if (plan.precision.recipe != "fp32")
       module->setAttr(transformer::kPrecisionName, precision());
+    if (const ScalingRecipe *scaling = findScaling(plan.precision.scaling))
+      markScaledProducts(module, *scaling);
     if (failed(writeRecompute()) || failed(writeParameters()) ||
         failed(writeValues()))
       return failure();

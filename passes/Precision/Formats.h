@@ -40,6 +40,10 @@ bool handsOn(mlir::Operation *op);
 /// The values of a segment that are gradients of parameters and nothing else.
 llvm::DenseSet<mlir::Value> findGradients(mlir::func::FuncOp function);
 
+/// Notes of each product that the recipe scales which axes cut its operands,
+/// but for those of data, whose ranks have other tensors.
+void noteScaleAxes(mlir::func::FuncOp function);
+
 /// Sets formats in the segments, then in the step; states have them already.
 mlir::LogicalResult setStepFormats(mlir::func::FuncOp step,
                                    const Formats &formats);

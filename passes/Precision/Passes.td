@@ -50,4 +50,41 @@ def VerifyFormatsPass : Pass<"precision-verify-formats", "::mlir::ModuleOp"> {
   }];
 }
 
+def QuantizeProductsPass : Pass<"precision-quantize-products", "::mlir::ModuleOp"> {
+  let summary = "Operands of products become codes of 8 bits with a scale";
+  let description = [{
+    Of each product that carries `transformer.scaled`, on one rank's tensors. An
+    operand's largest magnitude is taken over the ranks that hold its parts
+    (`transformer.scale_axes`), its codes and scale are made, and the product
+    is one of codes in which both operands have last what is summed over: the one
+    form that GPUs multiply. So a tensor that two products sum over differently
+    is there as codes twice, the second ones turned. Codes live between the kernel
+    that makes them and the last product: nothing of them is saved for backward,
+    which makes them anew of the same bits.
+
+    Before:
+
+    ```mlir
+    %h = transformer.contract "b s d, f d -> b s f" %n2, %wg {transformer.scale_axes = [[], ["tp"]], transformer.scaled = {formats = [f8E4M3FN, f8E4M3FN]}} : (tensor<2x32x64xbf16>, tensor<48x64xbf16>) -> tensor<2x32x48xbf16>
+    ```
+
+    After:
+
+    ```mlir
+    %n2_amax = transformer.amax %n2 : (tensor<2x32x64xbf16>) -> tensor<f32>
+    %n2_codes, %n2_scale = transformer.quantize %n2, %n2_amax : (tensor<2x32x64xbf16>, tensor<f32>) -> (tensor<2x32x64xf8E4M3FN>, tensor<f32>)
+    %wg_amax = transformer.amax %wg : (tensor<48x64xbf16>) -> tensor<f32>
+    %wg_most = dist.all_reduce %wg_amax max on #mesh over ["tp"] : tensor<f32> -> tensor<f32>
+    %wg_codes, %wg_scale = transformer.quantize %wg, %wg_most : (tensor<48x64xbf16>, tensor<f32>) -> (tensor<48x64xf8E4M3FN>, tensor<f32>)
+    %g = transformer.contract "b s d, f d -> b s f" %n2_codes, %wg_codes scaled %n2_scale, %wg_scale : (tensor<2x32x64xf8E4M3FN>, tensor<48x64xf8E4M3FN>, tensor<f32>, tensor<f32>) -> tensor<2x32x48xbf16>
+    ```
+
+    - Expects: one rank's tensors; what is computed again in its regions.
+    - Leaves: no `transformer.scaled`. Errors: a product whose summed dimensions
+      stand neither first nor last in an operand.
+    - Skips: modules whose products carry no such mark.
+  }];
+  let dependentDialects = ["::heddle::dist::DistDialect", "::heddle::transformer::TransformerDialect"];
+}
+
 #endif // HEDDLE_PRECISION_PASSES

@@ -32,6 +32,7 @@ public:
       if (isFloat(argument))
         setFormat(argument, formatOfArgument(function, argument));
     llvm::DenseSet<Value> gradients = findGradients(function);
+    noteScaleAxes(function);
     for (Operation &op : function.getBody().front().without_terminator())
       for (OpResult result : op.getResults())
         if (isFloat(result))

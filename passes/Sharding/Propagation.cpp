@@ -3,6 +3,7 @@
 #include "passes/Sharding/Propagation.h"
 
 #include "dialects/Dist/ReshardReason.h"
+#include "dialects/Transformer/Scaling.h"
 
 #include "mlir/IR/Builders.h"
 #include "llvm/ADT/SetVector.h"
@@ -340,7 +341,8 @@ bool Propagation::isReducedElsewhere(Operation *op, unsigned operand) const {
 bool Propagation::mayPass(Operation *op, const FactorRule &rule,
                           unsigned operand) const {
   LayoutAttr layout = layoutOf(op->getOperand(operand));
-  if (!layout.getPartialMax().empty() || !rule.isLinearIn(operand))
+  if (!layout.getPartialMax().empty() || !rule.isLinearIn(operand) ||
+      op->hasAttr(transformer::kScaledName)) // rounding is not linear
     return false;
   if (rule.additive) // numbers: reducing the final sum costs what reducing one
                      // addend does

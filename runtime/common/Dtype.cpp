@@ -14,6 +14,8 @@ int64_t bytesOf(heddle_rt_dtype dtype) {
   case HEDDLE_RT_F64:
     return 8;
   case HEDDLE_RT_U8:
+  case HEDDLE_RT_F8E4M3:
+  case HEDDLE_RT_F8E5M2:
     return 1;
   }
   return 0;
@@ -35,8 +37,16 @@ const char *nameOf(heddle_rt_dtype dtype) {
     return "f64";
   case HEDDLE_RT_U8:
     return "u8";
+  case HEDDLE_RT_F8E4M3:
+    return "f8e4m3";
+  case HEDDLE_RT_F8E5M2:
+    return "f8e5m2";
   }
   return "no dtype";
+}
+
+bool isCode(heddle_rt_dtype dtype) {
+  return dtype == HEDDLE_RT_F8E4M3 || dtype == HEDDLE_RT_F8E5M2;
 }
 
 } // namespace heddle::runtime

@@ -12,6 +12,8 @@ namespace heddle::runtime {
 /// Bytes of one element; 0 for a value that is no dtype.
 int64_t bytesOf(heddle_rt_dtype dtype);
 const char *nameOf(heddle_rt_dtype dtype);
+/// Whether elements are codes that belong to a scale.
+bool isCode(heddle_rt_dtype dtype);
 
 } // namespace heddle::runtime
 

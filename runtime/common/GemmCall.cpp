@@ -7,7 +7,7 @@ namespace heddle::runtime {
 
 GemmCall::GemmCall(const heddle_rt_gemm_args &given) : args(given) {
   const auto &[name, m, n, k, lda, ldb, ldc, ta, tb, alpha, beta, da, db, dc,
-               batch, sa, sb, sc] = given;
+               batch, sa, sb, sc, scaleA, scaleB] = given;
   a = {"a", ta ? k : m, ta ? m : k, lda, sa, da};
   b = {"b", tb ? n : k, tb ? k : n, ldb, sb, db};
   c = {"c", m, n, ldc, sc, dc};
@@ -87,12 +87,19 @@ heddle_rt_status GemmCall::check(const void *a, const void *b,
                    gemm.name(), args.m, args.n, args.k, args.batch);
   const bool known = args.a == HEDDLE_RT_F32 || args.a == HEDDLE_RT_BF16 ||
                      args.a == HEDDLE_RT_F16;
-  if (!known || args.b != args.a ||
-      (args.c != args.a && args.c != HEDDLE_RT_F32))
+  const bool isPlain = known && args.b == args.a &&
+                       (args.c == args.a || args.c == HEDDLE_RT_F32);
+  const bool isOfCodes = isScaled() && isCode(args.b) &&
+                         (args.c == HEDDLE_RT_BF16 || args.c == HEDDLE_RT_F32);
+  if (!isPlain && !isOfCodes)
     return invalid("{}: {} x {} -> {} is no product there is; f32 x f32 -> "
-                   "f32, bf16 x bf16 -> bf16 or f32, f16 x f16 -> f16 or f32 "
-                   "are",
+                   "f32, bf16 x bf16 -> bf16 or f32, f16 x f16 -> f16 or f32, "
+                   "and formats of 8 bits -> bf16 or f32 are",
                    gemm.name(), nameOf(args.a), nameOf(args.b), nameOf(args.c));
+  if ((args.scale_a != nullptr) != isOfCodes ||
+      (args.scale_b != nullptr) != isOfCodes)
+    return invalid("{}: operands of 8 bits have a scale each, others have none",
+                   gemm.name());
   HEDDLE_RT_TRY(checkMatrix(gemm, gemm.a, a));
   HEDDLE_RT_TRY(checkMatrix(gemm, gemm.b, b));
   HEDDLE_RT_TRY(checkMatrix(gemm, gemm.c, c));
@@ -106,12 +113,17 @@ heddle_rt_status GemmCall::check(const void *a, const void *b,
   return HEDDLE_RT_OK;
 }
 
+bool GemmCall::isScaled() const { return isCode(args.a); }
+
 std::vector<heddle_rt_access> GemmCall::accesses(const void *a, const void *b,
                                                  const void *c) const {
   std::vector<heddle_rt_access> all;
   declare(all, this->a, a, args.batch, 0);
   declare(all, this->b, b, args.batch, 0);
   declare(all, this->c, c, args.batch, args.beta == 0 ? 1 : 2);
+  if (isScaled())
+    for (const float *scale : {args.scale_a, args.scale_b})
+      all.push_back({scale, sizeof *scale, 0});
   return all;
 }
 

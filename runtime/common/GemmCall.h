@@ -23,6 +23,8 @@ struct GemmCall {
 
   explicit GemmCall(const heddle_rt_gemm_args &given);
   const char *name() const { return orUnnamed(args.name, "gemm"); }
+  /// Whether operands are codes, and alpha is to be multiplied by two scales.
+  bool isScaled() const;
   bool isEmpty() const { return args.batch == 0 || args.m == 0 || args.n == 0; }
   double flops() const {
     return 2.0 * double(args.m) * double(args.n) * double(args.k) *

@@ -3,6 +3,7 @@
 
 #include "runtime/common/AttentionCall.h"
 #include "runtime/common/Dtype.h"
+#include "runtime/common/QuantizeCall.h"
 #include "runtime/common/RopeCall.h"
 #include "runtime/cuda/Kernels.h"
 #include "runtime/cuda/Products.h"
@@ -43,6 +44,9 @@ heddle_rt_status heddle_rt_gemm(heddle_rt_stream *stream,
     return invalid("heddle_rt_gemm: {} is NULL", stream ? "args" : "stream");
   const GemmCall gemm(*args);
   HEDDLE_RT_TRY(gemm.check(a, b, c));
+  if (gemm.isScaled())
+    return invalid("{}: this backend has no products of {}", gemm.name(),
+                   heddle::runtime::nameOf(args->a));
   if (args->batch > INT32_MAX)
     return invalid("{}: {} products, at most {}", gemm.name(), args->batch,
                    INT32_MAX);
@@ -55,6 +59,21 @@ heddle_rt_status heddle_rt_gemm(heddle_rt_stream *stream,
   return stream->context->die(
       args->k == 0 ? scaleOnly(stream, gemm, c)
                    : stream->context->products->run(stream, gemm, a, b, c));
+}
+
+heddle_rt_status heddle_rt_amax(heddle_rt_stream *, const char *name,
+                                const void *, int64_t, heddle_rt_dtype,
+                                float *) {
+  return invalid("{}: this backend has no formats with a scale",
+                 heddle::runtime::amaxName(name));
+}
+
+heddle_rt_status heddle_rt_quantize(heddle_rt_stream *,
+                                    const heddle_rt_quantize_args *args,
+                                    const void *, const float *, void *,
+                                    float *) {
+  return invalid("{}: this backend has no formats with a scale",
+                 args ? heddle::runtime::quantizeName(*args) : "quantize");
 }
 
 /// Both directions, from the checks to the launch.

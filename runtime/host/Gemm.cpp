@@ -1,6 +1,6 @@
 // Matrix products by oneDNN: fp32 through its sgemm, bf16 through matmul
 // primitives, which it caches by shape itself, where the CPU has them; what is
-// narrower or not there as floats.
+// narrower or not there as floats, in which products of codes are exact.
 
 #include "heddle/Runtime/Formats.h"
 #include "runtime/common/Dtype.h"
@@ -24,13 +24,20 @@ const std::byte *at(const void *base, const Matrix &matrix, int64_t product) {
          product * matrix.stride * bytesOf(matrix.dtype);
 }
 
+/// What the sum of products is multiplied by.
+float alphaOf(const GemmCall &gemm) {
+  const heddle_rt_gemm_args &args = gemm.args;
+  return gemm.isScaled() ? args.alpha * (*args.scale_a * *args.scale_b)
+                         : args.alpha;
+}
+
 /// One product of floats, whose rows are so many elements apart.
 heddle_rt_status multiply(const GemmCall &gemm, const float *a, int64_t lda,
                           const float *b, int64_t ldb, float *c, int64_t ldc) {
   const heddle_rt_gemm_args &args = gemm.args;
   const dnnl_status_t status = dnnl_sgemm(
       args.transpose_a ? 'T' : 'N', args.transpose_b ? 'T' : 'N', args.m,
-      args.n, args.k, args.alpha, a, lda, b, ldb, args.beta, c, ldc);
+      args.n, args.k, alphaOf(gemm), a, lda, b, ldb, args.beta, c, ldc);
   if (status != dnnl_success)
     return fail(HEDDLE_RT_DEVICE_ERROR, "{}: oneDNN sgemm: status {}",
                 gemm.name(), int(status));
@@ -61,10 +68,19 @@ void widenFrom(const Matrix &matrix, const std::byte *data,
 }
 std::vector<float> widened(const Matrix &matrix, const std::byte *data) {
   std::vector<float> to(size_t(matrix.rows * matrix.columns));
-  if (matrix.dtype == HEDDLE_RT_BF16)
+  switch (matrix.dtype) {
+  case HEDDLE_RT_BF16:
     widenFrom<heddle::bf16>(matrix, data, to);
-  else
+    break;
+  case HEDDLE_RT_F8E4M3:
+    widenFrom<heddle::f8e4m3>(matrix, data, to);
+    break;
+  case HEDDLE_RT_F8E5M2:
+    widenFrom<heddle::f8e5m2>(matrix, data, to);
+    break;
+  default:
     widenFrom<heddle::f16>(matrix, data, to);
+  }
   return to;
 }
 template <class T>

@@ -11,6 +11,7 @@ namespace heddle::ranks {
 
 using runtime::bytesOf;
 using runtime::invalid;
+using runtime::isCode;
 
 std::vector<heddle_rt_access> CollectiveCall::accesses() const {
   std::vector<heddle_rt_access> all;
@@ -47,6 +48,10 @@ heddle_rt_status check(const CollectiveCall &call,
   if (reduction != HEDDLE_RT_SUM && reduction != HEDDLE_RT_MAX)
     return invalid("heddle_rt_{}: reduction {} does not exist", call.operation,
                    int(reduction));
+  if (isCode(call.dtype))
+    return invalid("heddle_rt_{}: codes ({}) are not reduced: each belongs to "
+                   "a scale",
+                   call.operation, runtime::nameOf(call.dtype));
   return HEDDLE_RT_OK;
 }
 

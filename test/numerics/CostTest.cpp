@@ -93,7 +93,7 @@ TrainSettings settingsOf(const Shape &shape) {
   train.sequenceLength = shape.sequence;
   train.globalBatch = shape.dp * shape.microBatch * shape.microBatches;
   train.optimizer.kind = shape.optimizer;
-  train.precision = {"fp32", "bf16"};
+  train.precision = {"fp32", "bf16", "fp8"};
   return train;
 }
 
@@ -135,13 +135,17 @@ void checkProgram(const ModelConfig &model, const TrainSettings &train,
                                     Phase::Memory, observe)));
 }
 
-/// bf16 with a master: gradients in either format, reduced in either.
+/// bf16 with a master, and codes of it in products: gradients in either format,
+/// reduced in either.
 constexpr const char *kFormats[] = {
     R"(, "precision": "bf16")",
     R"(, "precision": {"recipe": "bf16", "gradients": "bf16"})",
     R"(, "precision": {"recipe": "bf16", "gradients": "bf16",
                        "reduce": "bf16"})",
     R"(, "precision": {"recipe": "bf16", "reduce": "bf16"})",
+    R"(, "precision": "fp8")",
+    R"(, "precision": {"recipe": "fp8", "gradients": "bf16",
+                       "scaling": "current_power_of_two"})",
 };
 
 constexpr const char *kCut = R"(, "sequence_parallel": true)";

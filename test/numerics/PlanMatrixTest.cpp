@@ -100,6 +100,10 @@ const Sequences kFormats[] = {
       "overlap": {"memory_bytes": 1000000}, "sequence_parallel": true)"},
     {"_bf16_reduced", R"(, "precision": {"recipe": "bf16", "reduce": "bf16"},
       "zero": {"stage": 2}, "overlap": {"memory_bytes": 1000000})"},
+    {"_fp8", R"(, "precision": "fp8", "zero": {"stage": 1})"},
+    {"_fp8_full", R"(, "precision": {"recipe": "fp8", "gradients": "bf16",
+                                     "scaling": "current_power_of_two"},
+      "recompute": "full", "zero": {"stage": 3})"},
 };
 
 // With dropout: padded heads, KV heads on several ranks, tied matrices.
@@ -200,7 +204,7 @@ TEST_P(PlanMatrix, EqualsOneDeviceAfterEveryPhase) {
   train.sequenceLength = model.kvHeads == 2 ? 8 : 7;
   train.globalBatch = 8 * c.microBatches;
   train.optimizer.kind = OptimizerKind::Sgd;
-  train.precision = {"fp32", "bf16", "fp16"};
+  train.precision = {"fp32", "bf16", "fp16", "fp8"};
   int64_t microBatch = 8 / c.dp;
   Plan one = planOf(model, 1, 1, 8, c.microBatches, "");
   Plan plan = planOf(model, c.dp, c.tp, microBatch, c.microBatches,

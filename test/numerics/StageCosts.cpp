@@ -53,7 +53,7 @@ void checkPlaces(const ModelConfig &model, const PlanSizes &sizes,
   train.sequenceLength = length;
   train.globalBatch = sizes.dp * sizes.microBatch * sizes.microBatches;
   train.optimizer.kind = OptimizerKind::AdamW;
-  train.precision = {"fp32", "bf16"};
+  train.precision = {"fp32", "bf16", "fp8"};
   const Plan plan = test::planOf(model, sizes, members);
   SCOPED_TRACE(writePlan(plan));
   const std::vector<RankSizes> places = must(placeSizes(model, train, plan));
@@ -169,6 +169,18 @@ TEST(CostOfStages, EqualsProgramsInOtherFormats) {
       checkPlaces(modelOf(6, true, 0.1), {2, 2, 1, 1, 4},
                   stagesOf(kInterleaved, "interleaved_1f1b") + formats +
                       overlap);
+    }
+}
+
+// Codes of what is computed again, and on both sides of a backward in two.
+TEST(CostOfStages, EqualsProgramsOfScaledProducts) {
+  for (const char *recompute : {R"([])", R"("full")", R"(["n1", "up", "v"])"})
+    for (const char *schedule : {"one_f_one_b", "zb_h1"}) {
+      const std::string members =
+          stagesOf(kUneven, schedule) +
+          fmt::format(R"(, "precision": "fp8", "recompute": {})", recompute);
+      checkPlaces(modelOf(3, true), {2, 1, 2, 1, 4}, members);
+      checkPlaces(modelOf(3, false), {2, 2, 2, 1, 4}, members + kCut);
     }
 }
 

@@ -113,6 +113,11 @@ const Case kCases[] = {
      {2, 2, 2, 1, 3},
      R"({"layers": [["0..1"], ["2..4"]], "embedding": [0, 0], "head": [1, 0], "schedule": "zb_h1"})",
      R"(, "precision": {"recipe": "bf16", "reduce": "bf16"}, "zero": {"stage": 1})"},
+    {"ScaledProductsInBothHalves",
+     kTied,
+     {2, 2, 2, 1, 3},
+     R"({"layers": [["0..1"], ["2..4"]], "embedding": [0, 0], "head": [1, 0], "schedule": "zb_h1"})",
+     R"(, "precision": "fp8", "recompute": ["n1", "up"])"},
     {"SharedTableKeptInBf16",
      kTied,
      {2, 1, 1, 1, 2},
@@ -186,7 +191,7 @@ TEST_P(StagePlan, EqualsOneDeviceAfterEveryPhase) {
   train.sequenceLength = 6;
   train.globalBatch = c.sizes.dp * c.sizes.microBatches;
   train.optimizer.clipNorm = 0.5; // the norm is over all stages
-  train.precision = {"fp32", "bf16"};
+  train.precision = {"fp32", "bf16", "fp8"};
   Plan one = test::planOf(model, 1, 1, c.sizes.dp, c.sizes.microBatches);
   Plan plan = test::planOf(
       model, c.sizes, std::string(R"(, "stages": )") + c.stages + c.members);

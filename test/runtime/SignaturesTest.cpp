@@ -33,6 +33,7 @@ using DType = heddle_rt_dtype;
 using Reduction = heddle_rt_reduction;
 using MemoryClass = heddle_rt_memory_class;
 using GemmArgs = const heddle_rt_gemm_args *;
+using QuantizeArgs = const heddle_rt_quantize_args *;
 using AttentionArgs = const heddle_rt_attention_args *;
 using RopeArgs = const heddle_rt_rope_args *;
 using AllToAllShape = const heddle_rt_all_to_all_shape *;
@@ -48,7 +49,8 @@ using Function = heddle_rt_status (*)(Parameters...);
 // Numbers that emitted programs and tables.bin contain.
 static_assert(HEDDLE_RT_F32 == 0 && HEDDLE_RT_BF16 == 1 && HEDDLE_RT_F16 == 2 &&
               HEDDLE_RT_I32 == 3 && HEDDLE_RT_I64 == 4 && HEDDLE_RT_F64 == 5 &&
-              HEDDLE_RT_U8 == 6);
+              HEDDLE_RT_U8 == 6 && HEDDLE_RT_F8E4M3 == 7 &&
+              HEDDLE_RT_F8E5M2 == 8);
 static_assert(HEDDLE_RT_SUM == 0 && HEDDLE_RT_MAX == 1);
 
 TEST(Functions, AreListedOnce) {

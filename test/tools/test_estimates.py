@@ -191,15 +191,20 @@ class EstimatesTest(unittest.TestCase):
         self.assertEqual(four["precision"]["bits_per_element"], 4.5)
 
     def test_what_is_not_compiled_is_estimated(self):
-        mesh, fp8 = [["pp", 1], ["dp", 8], ["cp", 1], ["tp", 8]], {**BF16, "recipe": "fp8"}
-        found = self.explain("llama-3-8b.json", CLUSTERS / "512xh100.yaml", mesh, precision=fp8)
+        mesh, four = [["pp", 1], ["dp", 8], ["cp", 1], ["tp", 8]], {**BF16, "recipe": "nvfp4"}
+        many = self.cluster("512xh100.yaml", "device: h100-sxm-80gb", "device: b200-sxm-180gb")
+        found = self.explain("llama-3-8b.json", many, mesh, precision=four)
         self.assertTrue(any("not compiled yet" in warning for warning in found["warnings"]), found["warnings"])
-        self.assertEqual(found["precision"]["bits_per_element"], 8)
+        self.assertEqual(found["precision"]["bits_per_element"], 4.5)
         self.assertNotIn("values", found)
-        known = self.explain("llama-3-8b.json", CLUSTERS / "512xh100.yaml", mesh)
-        self.assertIn("values", known)
-        self.assertLess(found["step_seconds"], known["step_seconds"])
-        wrong = self.explain("llama-3-8b.json", CLUSTERS / "8xh100.yaml", mesh, precision=fp8, code=1)
+        eight = self.explain("llama-3-8b.json", many, mesh, precision={**BF16, "recipe": "fp8"})
+        self.assertEqual(eight["precision"]["bits_per_element"], 8)
+        known = self.explain("llama-3-8b.json", many, mesh)
+        for each in (eight, known):
+            self.assertIn("values", each)
+            self.assertLess(found["step_seconds"], each["step_seconds"])
+        few = self.cluster("8xh100.yaml", "device: h100-sxm-80gb", "device: b200-sxm-180gb")
+        wrong = self.explain("llama-3-8b.json", few, mesh, precision=four, code=1)
         self.assertIn("64 ranks", wrong)
 
     def test_experts_that_cannot_be_dealt_out_are_refused(self):

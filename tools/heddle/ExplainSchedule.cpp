@@ -13,7 +13,7 @@ using json = nlohmann::ordered_json;
 /// Operations a second: the device's peak, where there is one.
 static double rateOf(const Inputs &inputs, std::string &text) {
   constexpr double kTera = 1e12;
-  const std::string &format = inputs.plan->precision.compute;
+  const std::string &format = inputs.plan->precision.recipe;
   if (inputs.cluster && inputs.cluster->device.peak(format) > 0) {
     const double peak = inputs.cluster->device.peak(format);
     text = fmt::format("{:.4g} TFLOP/s ({} peak of {})", peak / kTera, format,

@@ -62,10 +62,14 @@ Result<std::vector<std::string>> tool::checkInputs(const Inputs &inputs) {
 }
 
 Result<Plan> tool::oneDevicePlan(const Plan &plan, const ModelConfig &model) {
+  // A tensor's scale is of one micro-batch: these are the plan's, in order.
+  const bool asDealt = !plan.precision.scaling.empty();
+  const std::int64_t ranks = plan.axisSize("dp");
   std::string text = fmt::format(
       R"({{"version": 1, "mesh": [["pp", 1], ["dp", 1], ["cp", 1], ["tp", 1]],)"
       R"( "micro_batch": {}, "micro_batches": {}, "tensor": "megatron"}})",
-      plan.axisSize("dp") * plan.microBatch, plan.microBatches);
+      asDealt ? plan.microBatch : ranks * plan.microBatch,
+      asDealt ? ranks * plan.microBatches : plan.microBatches);
   Result<Document> document =
       Document::parse(text, "one device", Document::Syntax::Json);
   if (!document)

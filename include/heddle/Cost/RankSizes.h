@@ -105,6 +105,8 @@ struct RankFormats {
   std::int64_t gradients = 4; ///< of parameters, and their sums
   std::int64_t reduce = 4;    ///< these on their way through a reduction
   bool hasMaster = false;     ///< of each parameter, in fp32
+  /// Whether products of layers are of codes of 8 bits, one scale per tensor.
+  bool scalesProducts = false;
 
   bool castsToReduce() const { return gradients != reduce; }
 };
@@ -162,7 +164,8 @@ struct RankSizes {
   std::int64_t edgeTokens() const { return tokens() / ranks(sequence); }
   /// Whether the gradient of values is left as parts of a sum along `copies`:
   /// where all that is made of it (gradients of attention's input and of the
-  /// projection, in whole sizes) is smaller than itself. Keys' gradient is
+  /// projection, in whole sizes) is smaller than itself, and no product scales
+  /// its operands, which takes whole sums. Keys' gradient is
   /// rotated in between.
   bool valuesStayPartial() const;
   /// Axes along which all ranks have what goes from one stage to the next, so

@@ -54,7 +54,17 @@ struct BlockOp {
     std::int64_t elements = 0; ///< of the whole tensor
   };
 
+  /// An operand of a product, as it is scaled where the plan has codes of it.
+  struct Operand {
+    std::string key;           ///< of a value, or of a parameter's part
+    std::int64_t elements = 0; ///< of the rank's part
+    AxisList axes;             ///< over which its parts lie
+    bool isTurned = false;     ///< it is not summed over its last dimensions
+    bool isParameter = false;
+  };
+
   std::vector<BlockValue> results;
+  std::vector<Operand> operands;       ///< of a product, both
   std::vector<std::string> reads;      ///< keys; "x", "delta" come in
   std::vector<std::string> parameters; ///< by argument
   double products = 0, attention = 0;  ///< operations
@@ -79,6 +89,7 @@ struct LayersUnder {
   PlanRecompute choice;    ///< of no layers in particular
   std::int64_t layers = 0; ///< that the rank's place holds
   std::vector<SavedValue> saved;
+  std::vector<BlockOp> forward; ///< of all choices alike
   /// Ops that backward repeats, in forward's order. Where W slots run apart
   /// from B, those that cost something are repeated once as well.
   std::vector<BlockOp> again;

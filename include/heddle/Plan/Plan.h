@@ -136,6 +136,9 @@ struct PlanPrecision {
   std::string master = "none"; ///< "none": parameters are their own master
   std::string gradients = "fp32";
   std::string reduce = "fp32";
+  /// How operands of products are scaled, a row of `scalingRecipes`; "" in
+  /// recipes whose formats need no scale.
+  std::string scaling;
   std::vector<PlanPrecisionException> exceptions;
 
   /// fp16 has 5 bits of exponent: gradients vanish unless the loss is scaled.

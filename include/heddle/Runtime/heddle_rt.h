@@ -57,6 +57,9 @@ typedef enum heddle_rt_dtype {
   HEDDLE_RT_I64 = 4, ///< Label counts: a step may have more than 2^24.
   HEDDLE_RT_F64 = 5,
   HEDDLE_RT_U8 = 6,
+  HEDDLE_RT_F8E4M3 =
+      7, ///< Codes that belong to a scale: see heddle_rt_quantize.
+  HEDDLE_RT_F8E5M2 = 8,
 } heddle_rt_dtype;
 
 typedef enum heddle_rt_reduction {
@@ -219,7 +222,8 @@ heddle_rt_status heddle_rt_poison(heddle_rt_stream *stream, void *memory,
                                   int64_t bytes);
 
 /// Row major, for each of `batch` products: C[m,n] = alpha op(A) op(B) + beta
-/// C, summed in fp32. op(A) is [m,k], op(B) is [k,n]; a transposed operand lies
+/// C, summed in fp32; codes of 8 bits are multiplied exactly, and alpha by both
+/// scales. op(A) is [m,k], op(B) is [k,n]; a transposed operand lies
 /// in memory as [k,m], [n,k]. ld* is the distance in elements of two rows as
 /// they lie in memory, stride_* that of two products (0 for `a` or `b`:
 /// shared). With beta = 0, C is not read (it may hold NaN).
@@ -228,10 +232,12 @@ typedef struct heddle_rt_gemm_args {
   int64_t m, n, k, lda, ldb, ldc;
   int32_t transpose_a, transpose_b;
   float alpha, beta;
-  /// a and b alike; f32 x f32 -> f32, bf16 x bf16 -> bf16 or f32, f16 likewise
+  /// a and b alike; f32 x f32 -> f32, bf16 x bf16 -> bf16 or f32, f16 likewise;
+  /// or a and b of 8 bits each -> bf16 or f32
   heddle_rt_dtype a, b, c;
   int64_t batch; ///< 1 for one product; 0 queues nothing
   int64_t stride_a, stride_b, stride_c;
+  const float *scale_a, *scale_b; ///< of 8 bits: one number each; else NULL
 } heddle_rt_gemm_args;
 
 /// \return HEDDLE_RT_INVALID_ARGUMENT also if a leading dimension is shorter
@@ -239,6 +245,32 @@ typedef struct heddle_rt_gemm_args {
 heddle_rt_status heddle_rt_gemm(heddle_rt_stream *stream,
                                 const heddle_rt_gemm_args *args, const void *a,
                                 const void *b, void *c);
+
+/// amax = the largest magnitude of `elements` numbers (f32, bf16 or f16) that
+/// lie side by side, 0 of none; a NaN wins.
+heddle_rt_status heddle_rt_amax(heddle_rt_stream *stream, const char *name,
+                                const void *input, int64_t elements,
+                                heddle_rt_dtype dtype, float *amax);
+
+/// Codes of 8 bits of a row-major matrix without gaps, and the scale that a
+/// product multiplies them by. With `up` = largest number of the format / amax,
+/// at most the largest of fp32, with `power_of_two` the power of two not above
+/// it: code = input x up, rounded to nearest even and at most the largest
+/// number; scale = 1 / up. An amax of 0 has up 1; one that is not finite has a
+/// scale of NaN.
+typedef struct heddle_rt_quantize_args {
+  const char *name;
+  int64_t rows, columns; ///< of the input
+  int32_t transposed;    ///< codes lie as [columns, rows]
+  int32_t power_of_two;
+  heddle_rt_dtype input, codes;
+} heddle_rt_quantize_args;
+
+/// \return HEDDLE_RT_INVALID_ARGUMENT also where `codes` overlaps `input`.
+heddle_rt_status heddle_rt_quantize(heddle_rt_stream *stream,
+                                    const heddle_rt_quantize_args *args,
+                                    const void *input, const float *amax,
+                                    void *codes, float *scale);
 
 /// Distances in elements. The head's elements lie side by side.
 typedef struct heddle_rt_attention_strides {

@@ -2,6 +2,102 @@
 
 // What queued work may not say, by label. Launches: kernel-invalid.mlir.
 
+// gemm C3
+rt.program @p mesh [#rt.axis<"tp", 2>] arenas [#rt.arena<"a", 1024>] streams [#rt.stream<"compute">] communicators [["tp"]] events ["e"] entry @step {
+  rt.func @f(%x: !rt.buf<4x8xf8E4M3FN>, %w: !rt.buf<8x8xf8E5M2>, %h: !rt.buf<4x8xf16>, %s: !rt.buf<f32>) {
+    // expected-error @below {{cannot multiply 'f8E4M3FN' by 'f8E5M2' into 'f16'}}
+    rt.gemm "g" %h = %x * %w scaled %s, %s : !rt.buf<f32>, !rt.buf<f32> on "compute" m 4 n 8 k 8 lda 8 ldb 8 ldc 8 : !rt.buf<4x8xf16>, !rt.buf<4x8xf8E4M3FN>, !rt.buf<8x8xf8E5M2>
+  }
+  rt.func @step() {
+  }
+}
+
+// -----
+
+// gemm C6
+rt.program @p mesh [#rt.axis<"tp", 2>] arenas [#rt.arena<"a", 1024>] streams [#rt.stream<"compute">] communicators [["tp"]] events ["e"] entry @step {
+  rt.func @f(%x: !rt.buf<4x8xf8E4M3FN>, %w: !rt.buf<8x8xf8E5M2>, %h: !rt.buf<4x8xbf16>, %s: !rt.buf<f32>) {
+    // expected-error @below {{needs two scales, f32, got 0}}
+    rt.gemm "g" %h = %x * %w on "compute" m 4 n 8 k 8 lda 8 ldb 8 ldc 8 : !rt.buf<4x8xbf16>, !rt.buf<4x8xf8E4M3FN>, !rt.buf<8x8xf8E5M2>
+  }
+  rt.func @step() {
+  }
+}
+
+// -----
+
+// gemm C6
+rt.program @p mesh [#rt.axis<"tp", 2>] arenas [#rt.arena<"a", 1024>] streams [#rt.stream<"compute">] communicators [["tp"]] events ["e"] entry @step {
+  rt.func @f(%x: !rt.buf<4x8xf32>, %w: !rt.buf<8x8xf32>, %h: !rt.buf<4x8xf32>, %s: !rt.buf<f32>) {
+    // expected-error @below {{needs no scale, got 1}}
+    rt.gemm "g" %h = %x * %w scaled %s : !rt.buf<f32> on "compute" m 4 n 8 k 8 lda 8 ldb 8 ldc 8 : !rt.buf<4x8xf32>, !rt.buf<4x8xf32>, !rt.buf<8x8xf32>
+  }
+  rt.func @step() {
+  }
+}
+
+// -----
+
+// amax C1
+rt.program @p mesh [#rt.axis<"tp", 2>] arenas [#rt.arena<"a", 1024>] streams [#rt.stream<"compute">] communicators [["tp"]] events ["e"] entry @step {
+  rt.func @f(%x: !rt.buf<4x8xi32>, %s: !rt.buf<f32>) {
+    // expected-error @below {{needs f32, bf16 or f16, got 'i32'}}
+    rt.amax "a" %x -> %s on "compute" : !rt.buf<4x8xi32> -> !rt.buf<f32>
+  }
+  rt.func @step() {
+  }
+}
+
+// -----
+
+// amax C1
+rt.program @p mesh [#rt.axis<"tp", 2>] arenas [#rt.arena<"a", 1024>] streams [#rt.stream<"compute">] communicators [["tp"]] events ["e"] entry @step {
+  rt.func @f(%x: !rt.buf<4x8xf32>, %s: !rt.buf<2xf32>) {
+    // expected-error @below {{needs one f32 as amax and as scale}}
+    rt.amax "a" %x -> %s on "compute" : !rt.buf<4x8xf32> -> !rt.buf<2xf32>
+  }
+  rt.func @step() {
+  }
+}
+
+// -----
+
+// amax C2
+rt.program @p mesh [#rt.axis<"tp", 2>] arenas [#rt.arena<"a", 1024>] streams [#rt.stream<"compute">] communicators [["tp"]] events ["e"] entry @step {
+  rt.func @f(%x: !rt.buf<4x8xf32>, %s: !rt.buf<f32>) {
+    // expected-error @below {{the program has no stream 'comm'}}
+    rt.amax "a" %x -> %s on "comm" : !rt.buf<4x8xf32> -> !rt.buf<f32>
+  }
+  rt.func @step() {
+  }
+}
+
+// -----
+
+// quantize C1
+rt.program @p mesh [#rt.axis<"tp", 2>] arenas [#rt.arena<"a", 1024>] streams [#rt.stream<"compute">] communicators [["tp"]] events ["e"] entry @step {
+  rt.func @f(%x: !rt.buf<4x8xf32>, %c: !rt.buf<4x7xf8E4M3FN>, %s: !rt.buf<f32>) {
+    // expected-error @below {{cannot make '!rt.buf<4x7xf8E4M3FN>' of 4 rows of '!rt.buf<4x8xf32>'}}
+    rt.quantize "q" %x, %s -> %c, %s rows 4 on "compute" : !rt.buf<4x8xf32>, !rt.buf<f32> -> !rt.buf<4x7xf8E4M3FN>, !rt.buf<f32>
+  }
+  rt.func @step() {
+  }
+}
+
+// -----
+
+// quantize C2
+rt.program @p mesh [#rt.axis<"tp", 2>] arenas [#rt.arena<"a", 1024>] streams [#rt.stream<"compute">] communicators [["tp"]] events ["e"] entry @step {
+  rt.func @f(%x: !rt.buf<4x8xf32>, %c: !rt.buf<4x8xf8E4M3FN>, %s: !rt.buf<f32>) {
+    // expected-error @below {{the program has no stream 'comm'}}
+    rt.quantize "q" %x, %s -> %c, %s rows 4 on "comm" : !rt.buf<4x8xf32>, !rt.buf<f32> -> !rt.buf<4x8xf8E4M3FN>, !rt.buf<f32>
+  }
+  rt.func @step() {
+  }
+}
+
+// -----
+
 // gemm C1
 rt.program @p mesh [#rt.axis<"tp", 2>] arenas [#rt.arena<"a", 1024>] streams [#rt.stream<"compute">] communicators [["tp"]] events ["e"] entry @step {
   rt.func @f(%x: !rt.buf<4x8xf32>, %w: !rt.buf<8x8xf32>, %h: !rt.buf<4x8xf32>) {

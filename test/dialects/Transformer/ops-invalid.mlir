@@ -19,6 +19,38 @@ func.func @contract_c1(%x: tensor<8x8xf32>, %w: tensor<16x8xf32>) {
 
 // -----
 
+func.func @contract_c2(%x: tensor<4x8xf8E4M3FN>, %w: tensor<16x8xf8E4M3FN>, %s: tensor<f32>) {
+  // expected-error @below {{has 1 scales, expected one of each operand or none}}
+  %0 = "transformer.contract"(%x, %w, %s) <{spec = "b d, f d -> b f"}> : (tensor<4x8xf8E4M3FN>, tensor<16x8xf8E4M3FN>, tensor<f32>) -> tensor<4x16xf32>
+  return
+}
+
+// -----
+
+func.func @quantize_c1(%x: tensor<4x8xbf16>, %amax: tensor<f32>) {
+  // expected-error @below {{cannot rotate a tensor of rank 2 by 2}}
+  %c, %s = transformer.quantize %x, %amax rotate 2 : (tensor<4x8xbf16>, tensor<f32>) -> (tensor<4x8xf8E4M3FN>, tensor<f32>)
+  return
+}
+
+// -----
+
+func.func @quantize_f2(%x: tensor<4x8xbf16>, %amax: tensor<f32>) {
+  // expected-error @below {{factor 'q1' has size 8, but dim 0 of result 0 has size 4}}
+  %c, %s = "transformer.quantize"(%x, %amax) <{rotate = 1 : i64}> : (tensor<4x8xbf16>, tensor<f32>) -> (tensor<4x8xf8E4M3FN>, tensor<f32>)
+  return
+}
+
+// -----
+
+func.func @quantize_c2(%x: tensor<4x8xbf16>, %amax: tensor<bf16>) {
+  // expected-error @below {{needs numbers of f32, got 'tensor<bf16>'}}
+  %c, %s = transformer.quantize %x, %amax : (tensor<4x8xbf16>, tensor<bf16>) -> (tensor<4x8xf8E4M3FN>, tensor<f32>)
+  return
+}
+
+// -----
+
 func.func @add_types(%x: tensor<8xf32>, %y: tensor<8xf64>) {
   // expected-error @below {{requires the same element type for all operands and results}}
   %0 = transformer.add %x, %y : (tensor<8xf32>, tensor<8xf64>) -> tensor<8xf32>

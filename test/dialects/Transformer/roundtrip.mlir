@@ -10,6 +10,21 @@ func.func @contract(%n1: tensor<4x32x64xf32>, %wq: tensor<2x2x16x64xf32>) {
   return
 }
 
+// CHECK-LABEL: func.func @scaled(
+// CHECK-NEXT:    {{.*}} = transformer.amax {{%[^ ,:)]+}} : (tensor<4x32x64xbf16>) -> tensor<f32>
+// CHECK-NEXT:    {{.*}} = transformer.quantize {{%[^ ,:)]+}}, {{%[^ ,:)]+}} : (tensor<4x32x64xbf16>, tensor<f32>) -> (tensor<4x32x64xf8E4M3FN>, tensor<f32>)
+// CHECK-NEXT:    {{.*}} = transformer.quantize {{%[^ ,:)]+}}, {{%[^ ,:)]+}} rotate 2 : (tensor<4x32x64xbf16>, tensor<f32>) -> (tensor<64x4x32xf8E4M3FN>, tensor<f32>)
+// CHECK-NEXT:    {{.*}} = transformer.quantize {{%[^ ,:)]+}}, {{%[^ ,:)]+}} power_of_two : (tensor<4x32x64xbf16>, tensor<f32>) -> (tensor<4x32x64xf8E5M2>, tensor<f32>)
+// CHECK-NEXT:    {{.*}} = transformer.contract "b s d, f d -> b s f" {{%[^ ,:)]+}}, {{%[^ ,:)]+}} scaled {{%[^ ,:)]+}}, {{%[^ ,:)]+}} : (tensor<4x32x64xf8E4M3FN>, tensor<96x64xf8E4M3FN>, tensor<f32>, tensor<f32>) -> tensor<4x32x96xbf16>
+func.func @scaled(%n2: tensor<4x32x64xbf16>, %wu_codes: tensor<96x64xf8E4M3FN>, %wu_scale: tensor<f32>) {
+  %n2_amax = transformer.amax %n2 : (tensor<4x32x64xbf16>) -> tensor<f32>
+  %n2_codes, %n2_scale = transformer.quantize %n2, %n2_amax : (tensor<4x32x64xbf16>, tensor<f32>) -> (tensor<4x32x64xf8E4M3FN>, tensor<f32>)
+  %n2_turned, %n2_scale2 = transformer.quantize %n2, %n2_amax rotate 2 : (tensor<4x32x64xbf16>, tensor<f32>) -> (tensor<64x4x32xf8E4M3FN>, tensor<f32>)
+  %d, %d_scale = transformer.quantize %n2, %n2_amax power_of_two : (tensor<4x32x64xbf16>, tensor<f32>) -> (tensor<4x32x64xf8E5M2>, tensor<f32>)
+  %u = transformer.contract "b s d, f d -> b s f" %n2_codes, %wu_codes scaled %n2_scale, %wu_scale : (tensor<4x32x64xf8E4M3FN>, tensor<96x64xf8E4M3FN>, tensor<f32>, tensor<f32>) -> tensor<4x32x96xbf16>
+  return
+}
+
 // CHECK-LABEL: func.func @add(
 // CHECK-NEXT:    {{.*}} = transformer.add {{%[^ ,:)]+}}, {{%[^ ,:)]+}} : (tensor<4x32x64xf32>, tensor<4x32x64xf32>) -> tensor<4x32x64xf32>
 func.func @add(%x: tensor<4x32x64xf32>, %delta: tensor<4x32x64xf32>) {

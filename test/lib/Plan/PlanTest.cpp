@@ -137,7 +137,8 @@ Plan randomPlan(std::mt19937 &random) {
                     {{4, 4}, PlanRecomputeKind::Full, {}, 0, random() % 2 == 0},
                     {{5, 6}, PlanRecomputeKind::Budget, {}, below(1000)}};
   plan.offload = {{"x1"}, random() % 2 == 0};
-  plan.precision = {"fp8", "fp8", "fp32", "bf16", "fp32", {{"*norm*", "bf16"}}};
+  plan.precision = {
+      "fp8", "fp8", "fp32", "bf16", "fp32", "current", {{"*norm*", "bf16"}}};
   plan.buckets = {1 + below(1000), PlanBucketOrder::Forward};
   if (random() % 2)
     plan.overlapMemoryBytes = below(1000);
@@ -433,10 +434,9 @@ TEST(PlanCheck, UnsupportedFeaturesAreNamedWhereActive) {
               HasSubstr("offload.optimizer" + tail));
   EXPECT_THAT(with(1, 1, 1, R"("offload": {"saved": ["x"]})"),
               HasSubstr("offload.saved" + tail));
-  for (std::string recipe : {"fp8", "nvfp4"})
-    EXPECT_THAT(with(1, 1, 1, "\"precision\": \"" + recipe + "\""),
-                HasSubstr("precision recipe \"" + recipe + "\"" + tail +
-                          "; set precision.recipe to \"bf16\","));
+  EXPECT_THAT(with(1, 1, 1, R"("precision": "nvfp4")"),
+              HasSubstr("precision recipe \"nvfp4\"" + tail +
+                        "; set precision.recipe to \"fp8\","));
   EXPECT_THAT(with(1, 1, 1, R"("precision": {"reduce": "bf16"})"),
               HasSubstr("precision.reduce \"bf16\" in recipe \"fp32\"" + tail));
   EXPECT_EQ(with(1, 1, 1, R"("overlap": {"memory_bytes": 0})"), "");
@@ -458,8 +458,8 @@ TEST(PlanCheck, NarrowFormatsHaveAMasterAndAreAllowedByTheSettings) {
         model, train);
     return result ? "" : result.message();
   };
-  EXPECT_EQ(with(R"("bf16")", {"bf16"}), "");
   EXPECT_EQ(with(R"({"recipe": "fp16", "reduce": "fp16"})", {"fp16"}), "");
+  EXPECT_EQ(with(R"({"recipe": "fp8", "gradients": "bf16"})", {"fp8"}), "");
   EXPECT_EQ(with(R"({"recipe": "bf16", "gradients": "bf16",
                      "reduce": "bf16"})",
                  {"fp32", "bf16"}),

@@ -48,6 +48,42 @@ TEST_F(OpTest, ContractTransposesItsResult) {
       {10, 300, 20, 400});
 }
 
+// 448 / 3 times [1 -3; 0.5 0.3], columns first, each to the nearest of e4m3:
+// 149.3 to 144, 74.7 to 72, 44.8 to 44. Exactly, nothing is rounded.
+TEST_F(OpTest, CodesBelongToAScale) {
+  const std::string text = R"((%x: tensor<2x2xf32>) -> RESULT {
+    %most = transformer.amax %x : (tensor<2x2xf32>) -> tensor<f32>
+    %c, %s = transformer.quantize %x, %most rotate 1 POWER : (tensor<2x2xf32>, tensor<f32>) -> (tensor<2x2xf8E4M3FN>, tensor<f32>)
+    %y = transformer.contract "b d, f d -> b f" %c, %c scaled %s, %s : (tensor<2x2xf8E4M3FN>, tensor<2x2xf8E4M3FN>, tensor<f32>, tensor<f32>) -> tensor<2x2xf32>
+    return WHAT : RESULT
+  })";
+  auto give = [&](const std::string &what, const std::string &type,
+                  Reading reading, const std::string &power = "") {
+    std::string with = text;
+    for (const auto &[name, value] : {std::pair("RESULT", type),
+                                      {"RESULT", type},
+                                      {"WHAT", what},
+                                      {"POWER", power}})
+      with.replace(with.find(name), std::string(name).size(), value);
+    return runFloats(with, {floats({2, 2}, {1, -3, 0.5, 0.3})}, reading);
+  };
+  const std::string codes = "tensor<2x2xf8E4M3FN>", number = "tensor<f32>",
+                    product = "tensor<2x2xf32>";
+  expectNear(give("%most", number, Reading::Exact), {3});
+  expectNear(give("%c", codes, Reading::Exact), {1, 0.5, -3, 0.3});
+  expectNear(give("%s", number, Reading::Exact), {1});
+  expectNear(give("%y", product, Reading::Exact), {1.25, -2.85, -2.85, 9.09});
+  expectNear(give("%c", codes, Reading::Rounded), {144, 72, -448, 44});
+  expectNear(give("%s", number, Reading::Rounded), {3 / 448.0}, 1e-9);
+  const double unit = 9 / (448.0 * 448);
+  expectNear(give("%y", product, Reading::Rounded),
+             {25920 * unit, -61344 * unit, -61344 * unit, 202640 * unit}, 1e-5);
+  // The power of two below 149.3 is 128.
+  expectNear(give("%c", codes, Reading::Rounded, "power_of_two"),
+             {128, 64, -384, 40});
+  expectNear(give("%s", number, Reading::Rounded, "power_of_two"), {1 / 128.0});
+}
+
 TEST_F(OpTest, SumsAndStacks) {
   Tensor x = floats({2, 2}, {1, 2, 3, 4});
   expectNear(

@@ -1,0 +1,31 @@
+//===- Scaling.h - products whose operands are codes with a scale ---------===//
+
+#ifndef HEDDLE_DIALECTS_TRANSFORMER_SCALING_H
+#define HEDDLE_DIALECTS_TRANSFORMER_SCALING_H
+
+#include "dialects/Transformer/Transformer.h"
+
+namespace heddle::transformer {
+
+/// Attribute of a contract, a dictionary: the plan's recipe has its operands in
+/// `formats`, two types of 8 bits; with `power_of_two` (unit) their scales are
+/// such. Until `precision-quantize-products` has made codes of them.
+inline constexpr llvm::StringLiteral kScaledName = "transformer.scaled";
+/// Attribute of such a contract, per operand the mesh axes over whose ranks
+/// parts of one tensor lie, which share its scale.
+inline constexpr llvm::StringLiteral kScaleAxesName = "transformer.scale_axes";
+
+/// What a recipe wants of a product's operands.
+struct Scaling {
+  mlir::Type formats[2];
+  bool powerOfTwo = false;
+
+  /// Nothing where it wants nothing; fails, with a message, where the attribute
+  /// is no such dictionary.
+  static mlir::FailureOr<std::optional<Scaling>> of(ContractOp op);
+  void set(ContractOp op) const;
+};
+
+} // namespace heddle::transformer
+
+#endif // HEDDLE_DIALECTS_TRANSFORMER_SCALING_H

@@ -1,0 +1,166 @@
+// Products of codes: what is done in front of each, and what that takes.
+
+#include "BlockForward.h"
+
+#include <algorithm>
+#include <set>
+
+using namespace heddle;
+using namespace heddle::detail;
+
+Linear detail::linearOf(const RankSizes &sizes, const std::string &name) {
+  const std::int64_t keys = sizes.g * sizes.k;
+  const AxisList kv(sizes.heads.begin(),
+                    sizes.heads.end() - std::ssize(sizes.copies));
+  if (name == "q")
+    return {name, sizes.d, keys * sizes.r, {}, sizes.heads, sizes.heads};
+  if (name == "k" || name == "v")
+    return {name, sizes.d, keys, {}, kv, kv};
+  if (name == "a")
+    return {name, keys * sizes.r, sizes.d, sizes.heads, {}, sizes.heads};
+  if (name == "dn")
+    return {name, sizes.f, sizes.d, sizes.ffn, {}, sizes.ffn};
+  return {name, sizes.d, sizes.f, {}, sizes.ffn, sizes.ffn}; // gate, up
+}
+
+std::vector<BlockOp::Operand> Linear::forward(const std::string &input,
+                                              std::int64_t tokens) const {
+  return {{input, tokens * inner, inputAxes, false, false},
+          {"weight of " + name, inner * columns, weightAxes, false, true}};
+}
+
+std::vector<BlockOp::Operand> Linear::ofInput(const std::string &gradient,
+                                              std::int64_t tokens) const {
+  return {{gradient, tokens * columns, outputAxes, false, false},
+          {"weight of " + name, inner * columns, weightAxes, true, true}};
+}
+
+std::vector<BlockOp::Operand> Linear::ofWeight(const std::string &gradient,
+                                               const std::string &input,
+                                               std::int64_t tokens) const {
+  return {{gradient, tokens * columns, outputAxes, true, false},
+          {input, tokens * inner, inputAxes, true, false}};
+}
+
+namespace {
+
+class Scaler {
+public:
+  explicit Scaler(bool gathersBeside) : gathersBeside(gathersBeside) {}
+
+  std::vector<BlockOp> run(const std::vector<BlockOp> &from) {
+    for (const BlockOp &op : from) {
+      // What is computed again stands in a region of its own.
+      const bool again = op.moment == kAgain;
+      if (again && !wasAgain) {
+        inRegion = {};
+        ++regions;
+      }
+      wasAgain = again;
+      if (!op.operands.empty())
+        product(op, again ? inRegion : inFunction);
+      else
+        ops.push_back(op);
+      if (gathersBeside && op.moves &&
+          op.moves->kind == CollectiveKind::AllGather)
+        putBeside();
+    }
+    return std::move(ops);
+  }
+
+private:
+  using Made = std::set<std::string>;
+
+  void product(BlockOp op, Made &made) {
+    for (const BlockOp::Operand &operand : op.operands) {
+      std::erase(op.reads, operand.key);
+      quantize(op, operand, made);
+      const std::string codes = codesOf(operand);
+      op.reads.push_back(codes);
+      op.reads.push_back(codes + " scale");
+    }
+    ops.push_back(std::move(op));
+  }
+
+  /// The gather that was put last, and the kernels that make its input, go in
+  /// front of the product there: codes of that live beside what they make.
+  void putBeside() {
+    auto front = std::prev(ops.end());
+    while (front != ops.begin() && std::prev(front)->fuses &&
+           std::prev(front)->temporary == 0)
+      --front;
+    if (front != ops.begin() && std::prev(front)->products > 0)
+      std::rotate(std::prev(front), front, ops.end());
+  }
+
+  /// A number of regions apart from those of the function around them.
+  std::string prefix() const {
+    return wasAgain ? "region " + std::to_string(regions) + " " : "";
+  }
+  std::string codesOf(const BlockOp::Operand &operand) const {
+    return prefix() + operand.key +
+           (operand.isTurned ? " turned codes" : " codes");
+  }
+
+  void quantize(const BlockOp &product, const BlockOp::Operand &operand,
+                Made &made) {
+    if (!made.insert(codesOf(operand)).second)
+      return;
+    const std::string codes = codesOf(operand);
+    const std::string amax = largest(product, operand, made);
+    BlockOp &op = add(product);
+    op.results = {{codes, codes, operand.elements},
+                  {codes + " scale", codes + " scale", kFloat}};
+    op.reads = {amax};
+    read(op, operand);
+  }
+
+  std::string largest(const BlockOp &product, const BlockOp::Operand &operand,
+                      Made &made) {
+    const std::string amax = prefix() + operand.key + " amax";
+    if (!made.insert(amax).second)
+      return amax;
+    const std::string part =
+        operand.axes.empty() ? amax : amax + " of the rank's part";
+    BlockOp &op = add(product);
+    op.results = {{part, part, kFloat}};
+    read(op, operand);
+    if (!operand.axes.empty()) {
+      BlockOp &reduce = add(product);
+      reduce.results = {{amax, amax, kFloat}};
+      reduce.reads = {part};
+      reduce.moves =
+          BlockOp::Move{CollectiveKind::AllReduce, "largest of a scaled tensor",
+                        operand.axes, 1};
+    }
+    return amax;
+  }
+
+  BlockOp &add(const BlockOp &product) {
+    BlockOp &op = ops.emplace_back();
+    op.moment = product.moment;
+    if (op.moment.empty() && !product.results.empty())
+      op.moment = product.results.front().name;
+    return op;
+  }
+
+  /// Parameters' parts are no values of the function.
+  static void read(BlockOp &op, const BlockOp::Operand &operand) {
+    if (!operand.isParameter)
+      op.reads.push_back(operand.key);
+  }
+
+  const bool gathersBeside;
+  std::vector<BlockOp> ops;
+  Made inFunction, inRegion;
+  bool wasAgain = false;
+  std::int64_t regions = 0;
+};
+
+} // namespace
+
+std::vector<BlockOp> detail::withScales(const std::vector<BlockOp> &ops,
+                                        const RankSizes &sizes) {
+  return sizes.formats.scalesProducts ? Scaler(sizes.storage.overlaps).run(ops)
+                                      : ops;
+}

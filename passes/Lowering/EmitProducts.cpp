@@ -1,0 +1,72 @@
+//===- EmitProducts.cpp - matrix products => statements -------------------===//
+
+#include "passes/Lowering/EmitFunction.h"
+
+#include "llvm/Support/FormatVariadic.h"
+
+using namespace mlir;
+using llvm::formatv;
+
+namespace heddle::lowering {
+
+static rt::BufType typeOf(Value buffer) {
+  return cast<rt::BufType>(buffer.getType());
+}
+
+void FunctionPrinter::printGemm(rt::GemmOp op) {
+  std::string args = formatv(".name = {0}, .m = {1}, .n = {2}, .k = {3}, .lda "
+                             "= {4}, .ldb = {5}, .ldc = {6}",
+                             stringLiteral(op.getLabel()), op.getM(), op.getN(),
+                             op.getK(), op.getLda(), op.getLdb(), op.getLdc());
+  // What is left out is 0.
+  if (op.getTransposeA())
+    args += ", .transpose_a = 1";
+  if (op.getTransposeB())
+    args += ", .transpose_b = 1";
+  args += ", .alpha = " + floatLiteral(op.getAlpha());
+  if (!op.getBeta().isZero())
+    args += ", .beta = " + floatLiteral(op.getBeta());
+  args += formatv(", .a = {0}, .b = {1}, .c = {2}, .batch = {3}",
+                  dtypeName(typeOf(op.getA()).getElementType()),
+                  dtypeName(typeOf(op.getB()).getElementType()),
+                  dtypeName(typeOf(op.getC()).getElementType()), op.getBatch());
+  if (op.getBatch() > 1)
+    args += formatv(", .stride_a = {0}, .stride_b = {1}, .stride_c = {2}",
+                    op.getStrideA(), op.getStrideB(), op.getStrideC());
+  if (!op.getScales().empty())
+    args += formatv(", .scale_a = {0}, .scale_b = {1}", get(op.getScales()[0]),
+                    get(op.getScales()[1]));
+  statement(op,
+            formatv("gemm({0}, {{{1}}, {2}, {3}, {4})", stream(op.getStream()),
+                    args, get(op.getA()), get(op.getB()), get(op.getC())));
+}
+
+void FunctionPrinter::printAmax(rt::AmaxOp op) {
+  rt::BufType input = typeOf(op.getInput());
+  statement(op,
+            formatv("heddle_rt_amax({0}, {1}, {2}, {3}, {4}, {5})",
+                    stream(op.getStream()), stringLiteral(op.getLabel()),
+                    get(op.getInput()), input.getNumElements(),
+                    dtypeName(input.getElementType()), get(op.getOutput())));
+}
+
+void FunctionPrinter::printQuantize(rt::QuantizeOp op) {
+  rt::BufType input = typeOf(op.getInput()), codes = typeOf(op.getCodes());
+  std::string args =
+      formatv(".name = {0}, .rows = {1}, .columns = {2}",
+              stringLiteral(op.getLabel()), op.getRows(),
+              input.getNumElements() / static_cast<int64_t>(op.getRows()));
+  if (op.getTransposed())
+    args += ", .transposed = 1";
+  if (op.getPowerOfTwo())
+    args += ", .power_of_two = 1";
+  args +=
+      formatv(", .input = {0}, .codes = {1}", dtypeName(input.getElementType()),
+              dtypeName(codes.getElementType()));
+  statement(op,
+            formatv("quantize({0}, {{{1}}, {2}, {3}, {4}, {5})",
+                    stream(op.getStream()), args, get(op.getInput()),
+                    get(op.getAmax()), get(op.getCodes()), get(op.getScale())));
+}
+
+} // namespace heddle::lowering

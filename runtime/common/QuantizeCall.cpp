@@ -1,0 +1,69 @@
+#include "runtime/common/QuantizeCall.h"
+
+#include "runtime/common/Dtype.h"
+
+namespace heddle::runtime {
+
+static bool isScalable(heddle_rt_dtype dtype) {
+  return dtype == HEDDLE_RT_F32 || dtype == HEDDLE_RT_BF16 ||
+         dtype == HEDDLE_RT_F16;
+}
+
+const char *amaxName(const char *name) { return orUnnamed(name, "amax"); }
+
+heddle_rt_status checkAmax(const char *name, const void *input,
+                           int64_t elements, heddle_rt_dtype dtype,
+                           const float *amax) {
+  if (elements < 0)
+    return invalid("{}: {} elements", amaxName(name), elements);
+  if (!amax || (!input && elements > 0))
+    return invalid("{}: input or amax is NULL", amaxName(name));
+  if (!isScalable(dtype))
+    return invalid("{}: has the largest of f32, bf16 or f16, got {}",
+                   amaxName(name), nameOf(dtype));
+  return HEDDLE_RT_OK;
+}
+
+std::vector<heddle_rt_access> amaxAccesses(const void *input, int64_t elements,
+                                           heddle_rt_dtype dtype,
+                                           const float *amax) {
+  return {{input, elements * bytesOf(dtype), 0}, {amax, sizeof *amax, 1}};
+}
+
+const char *quantizeName(const heddle_rt_quantize_args &args) {
+  return orUnnamed(args.name, "quantize");
+}
+
+heddle_rt_status checkQuantize(const heddle_rt_quantize_args &args,
+                               const void *input, const float *amax,
+                               const void *codes, const float *scale) {
+  const char *name = quantizeName(args);
+  if (args.rows < 0 || args.columns < 0)
+    return invalid("{}: rows {}, columns {}: a size is negative", name,
+                   args.rows, args.columns);
+  const int64_t elements = args.rows * args.columns;
+  if (!amax || !scale || (elements > 0 && (!input || !codes)))
+    return invalid("{}: input, amax, codes or scale is NULL", name);
+  if (!isScalable(args.input) || !isCode(args.codes))
+    return invalid("{}: makes f8e4m3 or f8e5m2 of f32, bf16 or f16, got {} of "
+                   "{}",
+                   name, nameOf(args.codes), nameOf(args.input));
+  const auto in = reinterpret_cast<uintptr_t>(input),
+             out = reinterpret_cast<uintptr_t>(codes);
+  if (in < out + uint64_t(elements) &&
+      out < in + uint64_t(elements * bytesOf(args.input)))
+    return invalid("{}: codes overlap the input", name);
+  return HEDDLE_RT_OK;
+}
+
+std::vector<heddle_rt_access>
+quantizeAccesses(const heddle_rt_quantize_args &args, const void *input,
+                 const float *amax, const void *codes, const float *scale) {
+  const int64_t elements = args.rows * args.columns;
+  return {{input, elements * bytesOf(args.input), 0},
+          {amax, sizeof *amax, 0},
+          {codes, elements, 1},
+          {scale, sizeof *scale, 1}};
+}
+
+} // namespace heddle::runtime

@@ -1,0 +1,253 @@
+// heddle_rt_amax, heddle_rt_quantize and products of codes, each against its
+// meaning in plain fp64.
+
+#include "OnDevice.h"
+
+#include "heddle/Runtime/Formats.h"
+#include "runtime/common/Status.h"
+#include "runtime/ranks/RunRanks.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <random>
+#include <vector>
+
+using heddle::bf16;
+using heddle::f8e4m3;
+using heddle::f8e5m2;
+using testing::HasSubstr;
+
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+/// Runs `body` with one rank's context and stream.
+template <class Body>
+void withStream(Body body) {
+  const auto result =
+      heddle::ranks::runRanks(1, {}, [&](heddle_rt_context *context) {
+        heddle_rt_stream *stream = nullptr;
+        HEDDLE_RT_TRY(heddle_rt_stream_create(context, "s", 0, &stream));
+        body(context, stream);
+        return HEDDLE_RT_OK;
+      });
+  EXPECT_TRUE(result) << result.message;
+}
+
+template <class T>
+heddle_rt_dtype dtypeOf() {
+  return std::is_same_v<T, float>    ? HEDDLE_RT_F32
+         : std::is_same_v<T, bf16>   ? HEDDLE_RT_BF16
+         : std::is_same_v<T, f8e4m3> ? HEDDLE_RT_F8E4M3
+                                     : HEDDLE_RT_F8E5M2;
+}
+
+template <class T>
+std::vector<T> valuesOf(int64_t n, float largest, unsigned seed) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal(0, largest / 4);
+  std::vector<T> values(static_cast<size_t>(n));
+  for (T &value : values)
+    heddle::narrow(normal(random), value);
+  return values;
+}
+
+template <class T>
+float amaxOf(const std::vector<T> &values) {
+  float amax = -1;
+  withStream([&](heddle_rt_context *context, heddle_rt_stream *stream) {
+    heddle::test::OnDevice<T> x(context, stream, values);
+    heddle::test::OnDevice<float> most(context, stream, {0});
+    ASSERT_EQ(heddle_rt_amax(stream, "amax", x.data(), int64_t(values.size()),
+                             dtypeOf<T>(), most.data()),
+              HEDDLE_RT_OK)
+        << heddle_rt_last_error();
+    amax = most.read()[0];
+  });
+  return amax;
+}
+
+TEST(Amax, IsTheLargestMagnitudeAndANanWins) {
+  EXPECT_EQ(amaxOf<float>({1, -3.5f, 2}), 3.5f);
+  EXPECT_EQ(amaxOf<float>({0, -0.0f}), 0.0f);
+  EXPECT_EQ(amaxOf<float>({-kInfinity, 1}), kInfinity);
+  EXPECT_TRUE(std::isnan(amaxOf<float>({1, std::nanf(""), kInfinity})));
+  const auto values = valuesOf<bf16>(10007, 5, 1);
+  float most = 0;
+  for (bf16 value : values)
+    most = std::max(most, std::fabs(heddle::widen(value)));
+  EXPECT_EQ(amaxOf(values), most);
+}
+
+template <class Code>
+struct Quantized {
+  std::vector<Code> codes;
+  float scale = -1;
+};
+
+template <class T, class Code>
+Quantized<Code> quantize(const std::vector<T> &values, int64_t rows, float amax,
+                         bool transposed = false, bool powerOfTwo = false) {
+  Quantized<Code> result;
+  withStream([&](heddle_rt_context *context, heddle_rt_stream *stream) {
+    heddle_rt_quantize_args args{};
+    args.name = "quantize";
+    args.rows = rows;
+    args.columns = int64_t(values.size()) / rows;
+    args.transposed = transposed, args.power_of_two = powerOfTwo;
+    args.input = dtypeOf<T>(), args.codes = dtypeOf<Code>();
+    heddle::test::OnDevice<T> x(context, stream, values);
+    heddle::test::OnDevice<float> numbers(context, stream, {amax, -1});
+    heddle::test::OnDevice<Code> codes(context, stream,
+                                       std::vector<Code>(values.size()));
+    ASSERT_EQ(heddle_rt_quantize(stream, &args, x.data(), numbers.data(),
+                                 codes.data(), numbers.data() + 1),
+              HEDDLE_RT_OK)
+        << heddle_rt_last_error();
+    result.codes = codes.read();
+    result.scale = numbers.read()[1];
+  });
+  return result;
+}
+
+/// Each code is the nearest of all 256 to the scaled value.
+template <class Code>
+void expectNearest(float value, float up, Code code) {
+  const double scaled = double(value * up);
+  const double got = heddle::widen(code);
+  for (int bits = 0; bits < 256; ++bits) {
+    Code other;
+    other.bits = uint8_t(bits);
+    const double number = heddle::widen(other);
+    if (std::isfinite(number)) {
+      ASSERT_LE(std::abs(got - scaled), std::abs(number - scaled))
+          << value << " x " << up << " became " << got;
+    }
+  }
+}
+
+template <class Code>
+void checkCodes(float largest, bool transposed) {
+  const int64_t rows = 5, columns = 7;
+  const auto values = valuesOf<bf16>(rows * columns, 3, 2);
+  const float amax = amaxOf(values);
+  const auto [codes, scale] =
+      quantize<bf16, Code>(values, rows, amax, transposed);
+  EXPECT_EQ(scale, 1 / (largest / amax));
+  for (int64_t row = 0; row < rows; ++row)
+    for (int64_t column = 0; column < columns; ++column)
+      expectNearest(heddle::widen(values[size_t(row * columns + column)]),
+                    largest / amax,
+                    codes[size_t(transposed ? column * rows + row
+                                            : row * columns + column)]);
+}
+
+TEST(Quantize, GivesTheNearestCodesOfTheWholeRange) {
+  for (const bool transposed : {false, true}) {
+    checkCodes<f8e4m3>(448, transposed);
+    checkCodes<f8e5m2>(57344, transposed);
+  }
+}
+
+TEST(Quantize, HasScalesForAllAmaxes) {
+  const std::vector<float> values = {1, -2, 0.5f, 0};
+  // 0: as they are. 448 / 3 is between 2^7 and 2^8.
+  EXPECT_EQ((quantize<float, f8e4m3>(values, 1, 0).scale), 1.0f);
+  EXPECT_EQ((quantize<float, f8e4m3>(values, 1, 3, false, true).scale),
+            1.0f / 128);
+  EXPECT_EQ((quantize<float, f8e4m3>(values, 1, 448, false, true).scale), 1.0f);
+  // Smaller than 448 / the largest number of fp32: as large as it has it.
+  const auto tiny = quantize<float, f8e4m3>({1e-38f}, 1, 1e-38f);
+  EXPECT_EQ(tiny.scale, 1 / std::numeric_limits<float>::max());
+  // What is beyond amax has the largest code, not infinity and not NaN.
+  EXPECT_EQ(heddle::widen(quantize<float, f8e4m3>({9}, 1, 1).codes[0]), 448);
+  EXPECT_EQ(heddle::widen(quantize<float, f8e5m2>({-9}, 1, 1).codes[0]),
+            -57344);
+  // A fault of the input stays one.
+  for (const float amax : {kInfinity, std::nanf("")})
+    EXPECT_TRUE(std::isnan(quantize<float, f8e4m3>(values, 1, amax).scale));
+}
+
+TEST(Quantize, ProductsOfCodesAreExactButForTheSum) {
+  const int64_t m = 9, n = 6, k = 130;
+  const auto a = valuesOf<bf16>(m * k, 2, 3), b = valuesOf<bf16>(n * k, 40, 4);
+  const auto x = quantize<bf16, f8e4m3>(a, m, amaxOf(a));
+  const auto y = quantize<bf16, f8e5m2>(b, n, amaxOf(b));
+  withStream([&](heddle_rt_context *context, heddle_rt_stream *stream) {
+    heddle_rt_gemm_args args{};
+    args.name = "of codes";
+    args.m = m, args.n = n, args.k = k;
+    args.lda = args.ldb = k, args.ldc = n;
+    args.transpose_b = 1;
+    args.alpha = 1, args.beta = 1, args.batch = 1;
+    args.a = HEDDLE_RT_F8E4M3, args.b = HEDDLE_RT_F8E5M2;
+    args.c = HEDDLE_RT_F32;
+    heddle::test::OnDevice<float> scales(context, stream, {x.scale, y.scale});
+    args.scale_a = scales.data(), args.scale_b = scales.data() + 1;
+    heddle::test::OnDevice<f8e4m3> left(context, stream, x.codes);
+    heddle::test::OnDevice<f8e5m2> right(context, stream, y.codes);
+    heddle::test::OnDevice<float> c(context, stream,
+                                    std::vector<float>(m * n, 0.5f));
+    ASSERT_EQ(
+        heddle_rt_gemm(stream, &args, left.data(), right.data(), c.data()),
+        HEDDLE_RT_OK)
+        << heddle_rt_last_error();
+    const std::vector<float> got = c.read();
+    for (int64_t i = 0; i < m; ++i)
+      for (int64_t j = 0; j < n; ++j) {
+        double sum = 0, size = 0;
+        for (int64_t l = 0; l < k; ++l) {
+          const double each =
+              double(heddle::widen(x.codes[size_t(i * k + l)])) *
+              heddle::widen(y.codes[size_t(j * k + l)]);
+          sum += each, size += std::abs(each);
+        }
+        const double scale = double(x.scale) * y.scale;
+        ASSERT_NEAR(got[size_t(i * n + j)], 0.5 + scale * sum,
+                    1e-6 * (1 + scale * size));
+      }
+    args.scale_b = nullptr;
+    EXPECT_EQ(
+        heddle_rt_gemm(stream, &args, left.data(), right.data(), c.data()),
+        HEDDLE_RT_INVALID_ARGUMENT);
+    EXPECT_THAT(heddle_rt_last_error(),
+                HasSubstr("of codes: operands of 8 bits have a scale each"));
+  });
+}
+
+TEST(Quantize, RefusesWhatItCannotDo) {
+  withStream([](heddle_rt_context *context, heddle_rt_stream *stream) {
+    heddle::test::OnDevice<float> x(context, stream, std::vector<float>(64));
+    float *in = x.data(), *out = x.data() + 32, *number = x.data() + 60;
+    heddle_rt_quantize_args good{};
+    good.name = "q";
+    good.rows = 4, good.columns = 4;
+    good.input = HEDDLE_RT_F32, good.codes = HEDDLE_RT_F8E4M3;
+    const auto expect = [&](heddle_rt_quantize_args args, void *codes,
+                            const char *sentence) {
+      EXPECT_EQ(
+          heddle_rt_quantize(stream, &args, in, number, codes, number + 1),
+          HEDDLE_RT_INVALID_ARGUMENT);
+      EXPECT_THAT(heddle_rt_last_error(), HasSubstr(sentence));
+    };
+    auto bad = good;
+    bad.codes = HEDDLE_RT_BF16;
+    expect(bad, out, "q: makes f8e4m3 or f8e5m2 of f32, bf16 or f16, got bf16");
+    bad = good;
+    bad.rows = -1;
+    expect(bad, out, "q: rows -1, columns 4: a size is negative");
+    expect(good, nullptr, "q: input, amax, codes or scale is NULL");
+    expect(good, in + 3, "q: codes overlap the input");
+    EXPECT_EQ(heddle_rt_amax(stream, "m", in, 4, HEDDLE_RT_I32, number),
+              HEDDLE_RT_INVALID_ARGUMENT);
+    EXPECT_THAT(heddle_rt_last_error(),
+                HasSubstr("m: has the largest of f32, bf16 or f16, got i32"));
+    EXPECT_EQ(heddle_rt_amax(stream, "m", in, -4, HEDDLE_RT_F32, number),
+              HEDDLE_RT_INVALID_ARGUMENT);
+  });
+}
+
+} // namespace
