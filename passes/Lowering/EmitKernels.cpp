@@ -17,8 +17,8 @@ using llvm::formatv;
 namespace heddle::lowering {
 namespace {
 
-/// What every file with functors begins with: beside Math.h, the two functions
-/// that `arith` has and C++ has not.
+/// What every file with functors begins with: beside Math.h, the functions that
+/// `arith` has and C++ has not.
 constexpr StringLiteral kPrelude = R"(namespace kernels {
 
 using namespace heddle;
@@ -26,6 +26,8 @@ using namespace heddle;
 // NaN wins, so that a fault stays visible.
 HEDDLE_FN float maximum(float a, float b) { return a > b || a != a ? a : b; }
 HEDDLE_FN float minimum(float a, float b) { return a < b || a != a ? a : b; }
+// As T stores it.
+template <class T> HEDDLE_FN float rounded(float v) { T stored; narrow(v, stored); return widen(stored); }
 
 } // namespace kernels
 )";

@@ -143,6 +143,10 @@ static std::string compareIntegers(arith::CmpIOp op, const std::string &a,
   llvm_unreachable("not a predicate");
 }
 
+static bool isNarrowFloat(Type type) {
+  return isa<FloatType>(type) && type.getIntOrFloatBitWidth() < 32;
+}
+
 static bool isConversion(Operation *op) {
   return isa<arith::ExtFOp, arith::TruncFOp, arith::SIToFPOp, arith::FPToSIOp,
              arith::ExtSIOp, arith::ExtUIOp, arith::TruncIOp,
@@ -185,6 +189,14 @@ FailureOr<std::string> emitScalarOp(Operation *op,
                    withoutParentheses(operands[1]),
                    withoutParentheses(operands[2]))
         .str();
+  // Between these two a number of a narrow format is a float.
+  if (isa<arith::TruncFOp>(op) && isNarrowFloat(op->getResult(0).getType()))
+    return formatv("kernels::rounded<{0}>({1})",
+                   elementType(op->getResult(0).getType()),
+                   withoutParentheses(operands[0]))
+        .str();
+  if (isa<arith::ExtFOp>(op) && isNarrowFloat(op->getOperand(0).getType()))
+    return operands[0];
   if (isConversion(op))
     return formatv("{0}({1})", valueType(op->getResult(0).getType()),
                    withoutParentheses(operands[0]))

@@ -32,10 +32,11 @@ static const llvm::StringSet<> &reservedWords() {
       "inoutScalar", "gathered", "rowIndex", "columnIndex", "elementwise",
       "rowwise", "columnwise", "reduceAll", "segmentSort", "segmentSum",
       "kernels", "heddle", "math", "create", "main", "s", "t", "total",
-      "column", "maximum", "minimum", "bf16", "f16", "Program", "apply", "map",
-      "init", "accumulate", "combine", "Value", "context", "rank", "status",
-      "std", "linux", "unix", "numbers", "Numbers", "kNumbersKey", "kNumCounts",
-      "kNumPlaces", "createEvents", "kSender", "kReceiver", "openChannel"};
+      "column", "maximum", "minimum", "rounded", "bf16", "f16", "Program",
+      "apply", "map", "init", "accumulate", "combine", "Value", "context",
+      "rank", "status", "std", "linux", "unix", "numbers", "Numbers",
+      "kNumbersKey", "kNumCounts", "kNumPlaces", "createEvents", "kSender",
+      "kReceiver", "openChannel"};
   return words;
 }
 

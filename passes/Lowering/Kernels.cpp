@@ -346,6 +346,18 @@ static Role roleOf(const KernelForm &form, Value value, Role own,
   return form.flexible ? flexibleRole(value, space).value_or(own) : own;
 }
 
+/// A number as its value is stored, for the ops behind it in the same kernel:
+/// what is fused must not show in a result, and backward, which makes some
+/// values again of stored ones, must find forward's.
+static Value asStored(BodyBuilder &body, Value scalar, Type element) {
+  if (!isa<FloatType>(element) || element.getIntOrFloatBitWidth() >= 32)
+    return scalar;
+  Value stored =
+      arith::TruncFOp::create(body.builder, body.location, element, scalar);
+  return arith::ExtFOp::create(body.builder, body.location, scalar.getType(),
+                               stored);
+}
+
 /// The kernel of the group itself.
 static LogicalResult launchRows(BlockLowering &lowering,
                                 ArrayRef<Operation *> ops, Space space) {
@@ -390,8 +402,15 @@ static LogicalResult launchRows(BlockLowering &lowering,
       for (Value operand : op->getOperands())
         operands.push_back(scalars.lookup(operand));
       for (auto [result, scalar] :
-           llvm::zip(op->getResults(), buildBody(op, operands, body)))
-        scalars[result] = scalar;
+           llvm::zip(op->getResults(), buildBody(op, operands, body))) {
+        const bool isRead =
+            llvm::any_of(result.getUsers(), [&](Operation *user) {
+              return llvm::is_contained(ops, user);
+            });
+        scalars[result] =
+            isRead ? asStored(body, scalar, getElementTypeOrSelf(result))
+                   : scalar;
+      }
     }
   };
   rt::Skeleton skeleton = reducesAll     ? rt::Skeleton::reduce_all

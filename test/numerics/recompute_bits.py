@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Plans that differ only in what backward computes again give bitwise equal gradients.
 
-Emitted programs, ranks as threads, one step from the same parameters, in fp32: every family that
+Emitted programs, ranks as threads, one step from the same parameters, in fp32, bf16 and fp8: every family that
 compiles, without stages and with, backward in one part and in two, sequences cut over tp,
 parameters in runs, with dropout and without; nothing, lists, budgets of bytes, what costs nothing,
 all, and layers that differ computed again.
@@ -52,7 +52,10 @@ STAGES = plan(2, 2, 1, 2, "one_f_one_b")
 APART = plan(2, 1, 2, 4, "zb_h1", sequence_parallel=True)
 PLANS = [("gpt2", PLAIN, DROPOUT), ("llama", RUNS, ""), ("llama", STAGES, DROPOUT), ("gpt2", APART, DROPOUT),
          ("mistral", PLAIN, DROPOUT), ("mistral", STAGES, ""), ("qwen2", RUNS, DROPOUT),
-         ("qwen2", plan(1, 2, 3, 2), ""), ("qwen3", APART, ""), ("qwen3", RUNS, DROPOUT)]
+         ("qwen2", plan(1, 2, 3, 2), ""), ("qwen3", APART, ""), ("qwen3", RUNS, DROPOUT),
+         *((name, {**base, "precision": {"recipe": recipe}}, dropout) for name, base, dropout, recipe in
+           [("llama", PLAIN, DROPOUT, "fp8"), ("gpt2", RUNS, "", "bf16"), ("qwen3", STAGES, "", "fp8"),
+            ("qwen2", APART, "", "bf16"), ("gpt2", RUNS, "", "fp8"), ("qwen2", APART, "", "fp8")])]
 # Members of a plan; {"budget": share} of what a layer saves where nothing is computed again.
 CHOICES = [{"recompute": "full"}, {"recompute": "selective"}, {"budget": 0.6},
            {"recompute": [{"full": True, "prune": False}]}, {"recompute": ["n1", "n2", "m"]}, {"budget": 0.3},
@@ -63,7 +66,7 @@ def saved_bytes(heddle, folder, model, plan, dropout):
     """Of a layer and micro-batch at the first place, where nothing is computed again."""
     (folder / "config.json").write_text(json.dumps(model))
     (folder / "plan.json").write_text(json.dumps(plan))
-    (folder / "train.yaml").write_text("sequence_length: 6\nglobal_batch: 8\nprecision: [fp32]\n"
+    (folder / "train.yaml").write_text("sequence_length: 6\nglobal_batch: 8\nprecision: [fp32, bf16, fp8]\n"
                                        "optimizer: {type: sgd, lr: 0.1}\n" + dropout)
     run = subprocess.run([heddle, "explain", folder / "config.json", "--plan", folder / "plan.json", "--train",
                           folder / "train.yaml", "--json"], capture_output=True, text=True)
