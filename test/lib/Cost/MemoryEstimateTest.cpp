@@ -36,7 +36,7 @@ TrainSettings adamW(std::int64_t length, std::int64_t batch) {
   TrainSettings train;
   train.sequenceLength = length;
   train.globalBatch = batch;
-  train.precision = {"fp32", "bf16"};
+  train.precision = {"fp32", "bf16", "fp8"};
   train.optimizer.lr = 1e-4;
   return train;
 }
@@ -236,7 +236,7 @@ TEST(PlanPoint, NamesWhatIsNotCompiledYet) {
         point.recomputed.assign(static_cast<std::size_t>(point.pp), 1);
       }
       if (change == 3)
-        point.recipe = "fp8";
+        point.recipe = i % 2 ? "fp8" : "nvfp4";
       if (change == 4 && point.pp > 1)
         point.recipe = "bf16";
       if (change == 5 && point.pp > 1) {

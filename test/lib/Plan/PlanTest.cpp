@@ -212,7 +212,7 @@ TEST(PlanText, RecomputeAndPrecisionShortForms) {
   EXPECT_FALSE(recompute(R"([{"full": true, "prune": false}])").prune);
   Plan bf16 = planOf(mesh(1, 1, 1, 1) + R"(, "precision": "bf16")", model);
   EXPECT_EQ(bf16.precision,
-            (PlanPrecision{"bf16", "bf16", "fp32", "fp32", "fp32", {}}));
+            (PlanPrecision{"bf16", "bf16", "fp32", "fp32", "fp32", {}, {}}));
 }
 
 TEST(PlanText, ShortFormsNeedTheModel) {
