@@ -186,7 +186,7 @@ heddle_rt_status heddle_rt_init(const heddle_rt_options *options,
     const std::string sentence = lastError();
     if (made->transport) {
       made->transport->abort(2, sentence);
-      made->leave();
+      made->transport->leave();
     }
     return failWith(status, sentence);
   }
@@ -222,7 +222,7 @@ heddle_rt_status heddle_rt_finalize(heddle_rt_context *context) {
   context->sent.clear();
   for (heddle_rt_comm &comm : context->comms)
     comm.seat.reset();
-  context->leave();
+  context->transport->leave();
   return status == HEDDLE_RT_OK ? status : failWith(status, sentence);
 }
 

@@ -146,7 +146,7 @@ heddle_rt_status heddle_rt_finalize(heddle_rt_context *context) {
   context->sent.clear();
   context->comms.clear();
   if (context->transport)
-    context->leave();
+    context->transport->leave();
   return status == HEDDLE_RT_OK ? status : failWith(status, sentence);
 }
 

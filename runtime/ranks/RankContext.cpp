@@ -5,8 +5,6 @@
 #include "runtime/ranks/Meeting.h"
 #include "runtime/ranks/ThreadTransport.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
@@ -113,23 +111,12 @@ heddle_rt_status RankContext::join(const heddle_rt_options &options,
   return flight.open(rank, size);
 }
 
-void RankContext::leave() {
-  everyone.seat.reset();
-  transport->leave();
-}
-
 heddle_rt_status RankContext::takeSeat(int32_t color, int32_t place, int32_t of,
                                        const std::string &axis,
                                        CommSeat &seat) {
   if (color >= 0 && (of < 1 || of > size || place < 0 || place >= of))
     return invalid("communicator {}: place {} of {} in a group of {} ranks",
                    axis, place, of, size);
-  if (transport && size > 1 && !everyone.seat) {
-    HEDDLE_RT_TRY(die(transport->split(0, rank, size, intern("all ranks"),
-                                       timeoutSeconds, everyone.seat)));
-    everyone.rank = rank;
-    everyone.size = size;
-  }
   if (transport)
     HEDDLE_RT_TRY(die(transport->split(color, place, of, intern(axis),
                                        timeoutSeconds, seat.seat)));
@@ -190,24 +177,7 @@ heddle_rt_status RankContext::awaitMembers(Members &members, const char *name) {
     return progress;
   };
   const runtime::Flight::Wait wait(flight);
-  return die(await(*transport, test, &waiting, name, timeoutSeconds,
-                   [this] { return missingRanks(); }));
-}
-
-/// Whoever waits for a rank that is missing, or for one that waits for it, runs
-/// out of time with this one, and answers.
-std::string RankContext::missingRanks() {
-  if (!everyone.seat)
-    return "";
-  const double patience =
-      std::clamp(timeoutSeconds / 10, std::min(2.0, timeoutSeconds), 60.0);
-  const std::vector<int64_t> answers = askAll(everyone, 1, patience);
-  std::string missing;
-  for (size_t other = 0; other < answers.size(); ++other)
-    if (answers[other] < 0)
-      missing += fmt::format("{}rank {} (does not answer)",
-                             missing.empty() ? "missing: " : ", ", other);
-  return missing;
+  return die(await(*transport, test, &waiting, name, timeoutSeconds));
 }
 
 heddle_rt_status RankContext::runNow(Members members, const char *name) {

@@ -89,8 +89,6 @@ struct RankContext {
 
   /// Reads what all backends have of the options and the environment.
   heddle_rt_status configure(const heddle_rt_options &options);
-  /// This rank goes in peace. No call may follow.
-  void leave();
   /// Takes the place that the options or a launcher give.
   /// \param rendezvous  see joinMpi.
   heddle_rt_status join(const heddle_rt_options &options, bool rendezvous);
@@ -137,10 +135,6 @@ struct RankContext {
 
 private:
   heddle_rt_status awaitMembers(Members &members, const char *name);
-  /// Ranks that do not wait for others as this one does, after its time is up.
-  std::string missingRanks();
-
-  CommSeat everyone; ///< of all ranks, to ask them who is missing
 
   /// Of askAll: messages that nobody took may lie here until the end.
   std::vector<std::unique_ptr<std::vector<int64_t>>> asked;

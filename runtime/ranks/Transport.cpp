@@ -26,8 +26,8 @@ void copyStrided(const Strided &to, const Strided &from) {
 }
 
 heddle_rt_status await(Transport &transport, Progress (*test)(void *),
-                       void *argument, const char *what, double timeoutSeconds,
-                       const std::function<std::string()> &missing) {
+                       void *argument, const char *what,
+                       double timeoutSeconds) {
   using Time = std::chrono::steady_clock;
   const Time::time_point start = Time::now();
   while (true) {
@@ -41,14 +41,12 @@ heddle_rt_status await(Transport &transport, Progress (*test)(void *),
       break;
     }
     transport.idle(seen);
-    if (std::chrono::duration<double>(Time::now() - start).count() <=
+    if (std::chrono::duration<double>(Time::now() - start).count() >
         timeoutSeconds)
-      continue;
-    const std::string known = missing ? missing() : "";
-    return runtime::fail(
-        HEDDLE_RT_PEER_FAILED, "{} waited for its peers for {} s; {}", what,
-        timeoutSeconds,
-        known.empty() ? "they may have made other calls" : known);
+      return runtime::fail(HEDDLE_RT_PEER_FAILED,
+                           "{} waited for its peers for {} s; they may have "
+                           "made other calls",
+                           what, timeoutSeconds);
   }
 }
 

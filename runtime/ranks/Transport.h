@@ -13,9 +13,7 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
-#include <string>
 #include <vector>
 
 namespace heddle::ranks {
@@ -99,11 +97,9 @@ struct Meeting;
 heddle_rt_status joinTcp(const Meeting &meeting, double timeoutSeconds,
                          std::unique_ptr<Transport> &transport);
 
-/// Calls `request.test` until it is no longer pending, or for a time. Then
-/// `missing`, where it is given and does not say "", is what is known of peers.
+/// Calls `request.test` until it is no longer pending, or for a time.
 heddle_rt_status await(Transport &transport, Progress (*test)(void *),
-                       void *argument, const char *what, double timeoutSeconds,
-                       const std::function<std::string()> &missing = {});
+                       void *argument, const char *what, double timeoutSeconds);
 
 } // namespace heddle::ranks
 

@@ -3,9 +3,8 @@
 
     faults.py --heddle build/bin/heddle [--trials N] [--seed S] [KIND...]
 
-Kinds: death, stop, loop, unwatched (of other launchers), network, slow, clean, flips, zero (flips under ZeRO 3), nan, restart,
-elastic. Of each a line is printed: how many trials, how many were found and named, the longest times. Exit 1 with what is not
-so.
+Kinds: death, stop, loop, network, slow, clean, flips, zero (flips under ZeRO 3), nan, restart, elastic. Of each
+a line is printed: how many trials, how many were found and named, the longest times. Exit 1 with what is not so.
 
 `network` cuts a rank off in a network namespace of its own: it wants root, `ip` and TCP between ranks, and says so
 where it is not possible.
@@ -43,13 +42,6 @@ STEPS = "100000"  # more than any trial comes to
 def plan(dp, tp=1, zero=0):
     return {"version": 1, "mesh": [["pp", 1], ["dp", dp], ["cp", 1], ["tp", tp]], "micro_batch": 48 // dp // 2,
             "micro_batches": 2, "tensor": "megatron", "zero": {"stage": zero}}
-
-
-def wait_for_log(program, steps, poll, seconds=180):
-    log, start = program / "log.jsonl", time.monotonic()
-    while not (log.exists() and log.read_text().count("\n") >= steps):
-        require(time.monotonic() - start < seconds, f"it trains within {seconds} s: {poll()}")
-        time.sleep(0.02)
 
 
 class Programs:
@@ -135,9 +127,13 @@ class Run:
                 continue
         return found
 
-    def wait_until_training(self, steps=3):
-        wait_for_log(self.program, steps, self.process.poll)
-        return self.ranks()
+    def wait_until_training(self, steps=3, seconds=180):
+        log, start = self.program / "log.jsonl", time.monotonic()
+        while time.monotonic() - start < seconds:
+            if log.exists() and log.read_text().count("\n") >= steps:
+                return self.ranks()
+            time.sleep(0.02)
+        sys.exit(f"not so: it trains within {seconds} s: {self.process.poll()}")
 
 
 def left_over(program):
@@ -416,54 +412,8 @@ def start_unwatched(launcher, ranks, command, out, seconds):
             for rank in range(ranks)]
 
 
-def unwatched_ranks(program):
-    """Processes of ranks that no guard waits for, by rank."""
-    found = {}
-    for process in left_over(program):
-        environment = dict(part.split("=", 1) for part in pathlib.Path(f"/proc/{process}/environ").read_text().split("\0")
-                           if "=" in part)
-        found[int(next(environment[name] for name in ("OMPI_COMM_WORLD_RANK", "SLURM_PROCID", "RANK")
-                       if name in environment))] = process
-    return found
-
-
-def unwatched(programs, draw, trials):
-    """Other launchers' ranks, one of which dies or stops: the others end by themselves, and name it."""
-    program, log, longest = programs.get(dp=4), programs.folder / "said", 0
-    cases = [(launcher, fault) for launcher in ("mpirun", "torchrun", "srun") for fault in ("SIGKILL", "SIGSTOP")]
-    for launcher, fault in cases * trials:
-        (program / "log.jsonl").unlink(missing_ok=True)
-        rank = draw.randrange(4)
-        with open(log, "w") as out:
-            processes = start_unwatched(launcher, 4, [str(program / "train-host"), "--data", str(programs.data), "--steps",
-                                                   STEPS], out, LIMIT)
-        wait_for_log(program, 3, lambda: processes[0].poll())
-        ranks = unwatched_ranks(program)
-        time.sleep(draw.random() / 5)
-        os.kill(ranks[rank], getattr(signal, fault))
-        begun = time.monotonic()
-        # Nobody but its launcher can end a stopped one.
-        waited = [process for process in processes if process.pid != ranks[rank]]
-        try:
-            codes = [process.wait(timeout=120) for process in waited]
-        finally:
-            for process in ranks.values():
-                if process in left_over(program):
-                    os.kill(process, signal.SIGKILL)
-            for process in processes:
-                process.wait()
-        longest = max(longest, time.monotonic() - begun)
-        said = log.read_text()
-        require(all(codes), f"unwatched: {launcher}, {fault}: the others fail: {codes} {said}")
-        told = rf"process rank {rank} .*signal 9|rank {rank} ended without a word|missing: rank {rank} \(does not answer\)"
-        require(re.search(told, said), f"unwatched: {launcher}, {fault}: rank {rank} is named: {said}")
-        others = "".join(str(other) for other in range(4) if other != rank)
-        require(not re.search(rf"missing:.*rank [{others}] \(does", said), f"unwatched: no other one is: {said}")
-    return f"{trials * len(cases)} of {trials * len(cases)} ended by themselves and named, {longest:.1f} s after it at most"
-
-
 KINDS = {"death": lambda p, d, n: hang(p, d, "death", n), "stop": lambda p, d, n: hang(p, d, "stop", n),
-         "loop": lambda p, d, n: hang(p, d, "loop", n), "network": network, "slow": slow, "unwatched": unwatched, "clean": clean,
+         "loop": lambda p, d, n: hang(p, d, "loop", n), "network": network, "slow": slow, "clean": clean,
          "flips": flips, "zero": lambda p, d, n: flips(p, d, n, zero=3), "nan": nan, "restart": restart,
          "elastic": elastic}
 
