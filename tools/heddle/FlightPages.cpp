@@ -44,7 +44,8 @@ void readOperations(const FlightPage &page, size_t most, RankView &view) {
   const uint64_t last = page.sequence.load(std::memory_order_acquire);
   const uint64_t count =
       std::min<uint64_t>({last, most, FlightPage::kOperations - 1});
-  for (uint64_t sequence = last - count + 1; sequence <= last; ++sequence) {
+  for (uint64_t i = count; i-- > 0;) { // `last` may be any number
+    const uint64_t sequence = last - i;
     const runtime::FlightOperation &from =
         page.operations[sequence % FlightPage::kOperations];
     if (from.sequence.load(std::memory_order_acquire) != sequence)
