@@ -29,8 +29,7 @@ SYNONYMS = {
     "sequences": ["global_batch", "global batch"], "seq_len": ["sequence_length"], "doc_lengths": ["documents"],
     "num_attention_heads": ["n_head"], "hidden_size": ["n_embd"], "intermediate_size": ["n_inner"],
     "microbatches": ["micro_batches"], "zero": ["zero.stage"], "force_cut": ["stages.layers"]}
-ONE_DEVICE = ("single_device", "single_device_same_precision", "single_device_same_seed",
-              "single_device_fp8")  # of a plan in fp8: the same rounding
+ONE_DEVICE = ("single_device", "single_device_same_precision", "single_device_same_seed")
 SAVING = ("same plan with recompute=none", "same plan with recompute=none, same seed")
 ONE_BY_ONE = "documents run one by one on one device, label-weighted"
 

@@ -187,7 +187,7 @@ class Assertions(unittest.TestCase):
         self.skips(case(LOSS, model={"hidden_dropout": 0.1}), "hidden_dropout")
         self.skips(case(LOSS, batch={"token_mask": "every third token upside down"}), "in words only")
         self.skips(case(LOSS, train={"optimizer": "sgd", "lr": 0.1, "frozen": "*"}), "frozen")
-        self.skips(case({**LOSS, "ref": "single_device_nvfp4"}), "single_device_nvfp4")
+        self.skips(case({**LOSS, "ref": "single_device_fp8"}), "single_device_fp8")
 
     def test_part_of_a_case(self):
         self.passes(case(LOSS, {"type": "plan_property"}), contains="not checked: plan_property: heddle plan")

@@ -14,12 +14,11 @@ from outcome import Missing
 FAMILIES = {"llama", "mistral", "qwen2", "qwen3", "gpt2"}
 PLANNED_FAMILIES = {*FAMILIES, "mixtral", "qwen2_moe", "qwen3_moe", "deepseek_v3"}  # plan and explain take them
 AXES = {"dp", "tp", "pp"}
-PRECISIONS = {"fp32": "fp32", "bf16_fp32_master": "bf16", "fp16_dynamic_scale": "fp16", "fp8_emulated": "fp8"}
+PRECISIONS = {"fp32": "fp32", "bf16_fp32_master": "bf16", "fp16_dynamic_scale": "fp16"}
 RECOMPUTE = ("none", "selective", "full")
 # What Heddle does in any case, so that no key of a plan says it.
 GIVEN = {"labels_on": "labels_on is not chosen: every rank reads the labels that it needs",
-         "inject_inf": "an infinity is planted when the program runs",
-         "fp8_tile": "fp8_tile is not chosen: a tensor has one scale, and any number of rows"}
+         "inject_inf": "an infinity is planted when the program runs"}
 PLAN_KEYS = {"dp", "tp", "pp", "cp", "ep", "microbatches", "microbatch_sizes", "precision", "sp", "zero", "bucket_numel",
              "recompute", *stages.KEYS, *GIVEN}
 WHOLE_MODEL = {"whole model": 0, "total": 0, "total+1": 1}  # bucket_numel in words: elements beyond all parameters
