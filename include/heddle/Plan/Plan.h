@@ -136,8 +136,8 @@ struct PlanPrecision {
   std::string master = "none"; ///< "none": parameters are their own master
   std::string gradients = "fp32";
   std::string reduce = "fp32";
-  /// How operands of products are scaled, a row of `scalingRecipes`; "" in
-  /// recipes whose formats need no scale.
+  /// How operands of products are scaled, a name that `findScaling` knows; ""
+  /// in recipes whose formats need no scale.
   std::string scaling;
   std::vector<PlanPrecisionException> exceptions;
 
