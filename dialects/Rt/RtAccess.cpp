@@ -39,6 +39,12 @@ static Access accessMatrix(Value buffer, bool reads, bool writes, int64_t rows,
   int64_t bytes = cast<BufType>(buffer.getType()).getElementBytes();
   Access access{buffer, reads, writes,
                 (stride * (batch - 1) + ld * (rows - 1) + columns) * bytes};
+  if (rows == 1) // the products' rows are rows of one matrix
+    ld = stride, rows = batch, batch = 1;
+  else if (stride * batch == ld) // side by side: rows of rows
+    ld = stride, batch = 1;
+  else if (stride * batch <= ld) // a run of the row, between them included
+    columns += stride * (batch - 1), batch = 1;
   if (columns < ld && (batch == 1 || stride % ld == 0)) {
     access.run = columns * bytes;
     access.period = ld * bytes;

@@ -170,9 +170,10 @@ static LogicalResult verifyOperand(KernelOp kernel, OperandAttr operand) {
       !operand.getType().isSignlessInteger(32)) // C2
     return complain() << "is a number and must be i32, got "
                       << operand.getType();
-  if (!isFloat && !operand.getType().isSignlessInteger(32) &&
+  if (!isFloat && !operand.getType().isSignlessInteger(8) &&
+      !operand.getType().isSignlessInteger(32) &&
       !operand.getType().isSignlessInteger(64)) // C2
-    return complain() << "must be of a float type, i32 or i64, got "
+    return complain() << "must be of a float type, i8, i32 or i64, got "
                       << operand.getType();
   return success();
 }

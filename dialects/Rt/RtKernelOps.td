@@ -18,7 +18,7 @@ def Rt_KernelOp : Rt_Op<"kernel", [
 
     Block arguments are the operands that are read, in order; results those
     that are written, in order: an `inout` operand is both. Floats of every
-    format are f32 in the body; an `integer` is i32, as are row and column
+    format are f32 in the body; an i8 or `integer` is i32, as are row and column
     numbers.
 
     Constraints: (C1) operands have different names, identifiers of C++; (C2)
@@ -110,15 +110,17 @@ def Rt_RandomOp : Rt_Op<"random", [Pure]> {
   let summary = "32 random bits, a function of seed, site, row and column alone";
   let description = [{
     The word of the counter-based generator (heddle/Runtime/Random.h) that says
-    whether dropout `site` of the model drops this element.
+    whether dropout `site` of the model drops this element; of attention's,
+    `plane` is the number of the head.
 
     ```mlir
     %word = rt.random 3 of %seed at %token, %column
+    %word = rt.random 1 of %seed at %token, %column plane %head
     ```
   }];
-  let arguments = (ins I32Attr:$site, I64:$seed, I32:$row, I32:$column);
+  let arguments = (ins I32Attr:$site, I64:$seed, I32:$row, I32:$column, Optional<I32>:$plane);
   let results = (outs I32:$word);
-  let assemblyFormat = "$site `of` $seed `at` $row `,` $column attr-dict";
+  let assemblyFormat = "$site `of` $seed `at` $row `,` $column (`plane` $plane^)? attr-dict";
 }
 
 def Rt_YieldOp : Rt_Op<"yield", [

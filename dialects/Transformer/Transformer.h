@@ -86,8 +86,9 @@ inline constexpr llvm::StringLiteral kLossScale = "loss_scale";
 /// Attribute of a module, an array of dictionaries: what backward computes
 /// again of layers `first` to `last` (i64) instead of reading what forward
 /// saved. Each has one of `values` (names, strings), `selective` and `full`
-/// (units); `whole` (unit) beside `full`: also what no op reads. Of several for
-/// a layer the last one counts. Absent: nothing.
+/// (units); `whole` (unit) beside one of these two: also what no op reads;
+/// `linear_inputs` (unit): `selective` repeats no inputs of products with
+/// parameters. Of several for a layer the last one counts. Absent: nothing.
 inline constexpr llvm::StringLiteral kRecomputeName = "transformer.recompute";
 
 /// The functions that an op calls: one of a call, several of a call by layer,

@@ -113,9 +113,10 @@ class Transformer_ComputedRuleOp<string mnemonic, list<Trait> traits = []>
 defvar HasGradient = DeclareOpInterfaceMethods<Dist_GradientOpInterface>;
 defvar HasCost = DeclareOpInterfaceMethods<Dist_CostOpInterface>;
 
-def Transformer_Tensor : RankedTensorOf<[AnyFloat, I32, I64]>;
+def Transformer_Tensor : RankedTensorOf<[AnyFloat, I8, I32, I64]>;
 def Transformer_Float : RankedTensorOf<[AnyFloat]>;
 def Transformer_Integer : RankedTensorOf<[I32]>;
+def Transformer_Mask : RankedTensorOf<[I8]>;
 def Transformer_Count : RankedTensorOf<[I64]>;
 
 #endif // HEDDLE_TRANSFORMER_DIALECT

@@ -71,6 +71,15 @@ Values DropoutOp::buildGradient(OpBuilder &builder, ArrayRef<Value> gradients) {
           Value(), Value()};
 }
 
+Values DropoutWithMaskOp::buildGradient(OpBuilder &builder,
+                                        ArrayRef<Value> gradients) {
+  if (!checkFirstOnly(*this, gradients))
+    return {};
+  return {DropoutGradOp::create(builder, getLoc(), getInput().getType(),
+                                gradients[0], getMask(), getRateAttr()),
+          Value(), Value()};
+}
+
 Values RmsNormOp::buildGradient(OpBuilder &builder, ArrayRef<Value> gradients) {
   if (!checkFirstOnly(*this, gradients))
     return {};
@@ -110,6 +119,15 @@ Values AttentionOp::buildGradient(OpBuilder &builder,
       getScaleAttr(), getWindowAttr(), getDropoutAttr(), getShardsAttr());
   Values result = {all.getQueryGradient(), all.getKeyGradient(),
                    all.getValueGradient()};
+  result.resize(getNumOperands()); // what says who sees whom has none
+  return result;
+}
+
+Values ProbabilitiesOp::buildGradient(OpBuilder &builder,
+                                      ArrayRef<Value> gradients) {
+  Values result = {
+      ProbabilitiesGradOp::create(builder, getLoc(), getScores().getType(),
+                                  gradients[0], getResult(), getScaleAttr())};
   result.resize(getNumOperands()); // what says who sees whom has none
   return result;
 }

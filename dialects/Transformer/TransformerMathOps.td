@@ -226,7 +226,15 @@ def Transformer_GatedGradOp : Transformer_RuleOp<"gated_grad", "..., ..., ... ->
   let assemblyFormat = "$kind $resultGradient `,` $gate `,` $up attr-dict `:` functional-type(operands, results)";
 }
 
-def Transformer_DropoutOp : Transformer_RuleOp<"dropout", "... d, , ... -> ... d; position d; linear 0", [HasGradient]> {
+class Transformer_DropoutBase<string mnemonic, list<Trait> traits>
+    : Transformer_ComputedRuleOp<mnemonic, traits> {
+  let arguments = (ins Transformer_Float:$input, Transformer_Count:$seed, Transformer_Integer:$tokenNumbers,
+                       F64Attr:$rate, Transformer_DropoutSite:$site, OptionalAttr<Dist_ShardsAttr>:$shards);
+  let assemblyFormat = "$input `,` $seed `,` $tokenNumbers `rate` $rate `site` $site (`shards` $shards^)? attr-dict `:` functional-type(operands, results)";
+  let hasVerifier = 1;
+}
+
+def Transformer_DropoutOp : Transformer_DropoutBase<"dropout", [HasGradient]> {
   let summary = "Drops elements at random; the others are divided by 1 - rate";
   let description = [{
     Whether an element is dropped is a function of the seed, the site, the
@@ -234,7 +242,8 @@ def Transformer_DropoutOp : Transformer_RuleOp<"dropout", "... d, , ... -> ... d
     last dimension (heddle/Runtime/Random.h). So the mask is the same however the
     tensor is cut, and the gradient is dropout of the gradient with the same
     operands: no mask is stored. Linear: every rank of a partial sum draws one
-    mask.
+    mask. At the site `attention` the input is probabilities `b s g r t`, and the
+    number of the query head in the whole model counts too.
 
     Constraints: (C1) the rate is at least 0 and below 1.
 
@@ -242,15 +251,41 @@ def Transformer_DropoutOp : Transformer_RuleOp<"dropout", "... d, , ... -> ... d
     %y = transformer.dropout %x, %seed, %numbers rate 1.000000e-01 site mlp_output : (tensor<4x32x64xf32>, tensor<i64>, tensor<4x32xi32>) -> tensor<4x32x64xf32>
     ```
   }];
-  let arguments = (ins Transformer_Float:$input, Transformer_Count:$seed, Transformer_Integer:$tokenNumbers,
-                       F64Attr:$rate, Transformer_DropoutSite:$site, OptionalAttr<Dist_ShardsAttr>:$shards);
   let results = (outs Transformer_Float:$result);
-  let assemblyFormat = "$input `,` $seed `,` $tokenNumbers `rate` $rate `site` $site (`shards` $shards^)? attr-dict `:` functional-type(operands, results)";
   let builders = [OpBuilder<(ins "::mlir::Value":$input, "::mlir::Value":$seed, "::mlir::Value":$tokenNumbers,
                                  "::mlir::FloatAttr":$rate, "::heddle::transformer::DropoutSite":$site), [{
     build($_builder, $_state, input.getType(), input, seed, tokenNumbers, rate,
           DropoutSiteAttr::get($_builder.getContext(), site), ::mlir::DictionaryAttr());
   }]>];
+}
+
+def Transformer_DropoutWithMaskOp : Transformer_DropoutBase<"dropout_with_mask", [HasGradient]> {
+  let summary = "The same, with the mask as a value that backward reads";
+  let description = [{
+    The mask has a byte per element, 1 where it is kept. Not linear: the mask is
+    a value of its own, and no sum.
+
+    Constraints: (C1) the rate is at least 0 and below 1.
+
+    ```mlir
+    %y, %mask = transformer.dropout_with_mask %x, %seed, %numbers rate 1.000000e-01 site mlp_output : (tensor<4x32x64xf32>, tensor<i64>, tensor<4x32xi32>) -> (tensor<4x32x64xf32>, tensor<4x32x64xi8>)
+    ```
+  }];
+  let results = (outs Transformer_Float:$result, Transformer_Mask:$mask);
+}
+
+def Transformer_DropoutGradOp : Transformer_RuleOp<"dropout_grad", "..., ... -> ...; linear 0"> {
+  let summary = "The gradient where a mask keeps, divided by 1 - rate; else 0";
+  let description = [{
+    Constraints: (C1) the rate is at least 0 and below 1.
+
+    ```mlir
+    %d_x = transformer.dropout_grad %d_y, %mask rate 1.000000e-01 : (tensor<4x32x64xf32>, tensor<4x32x64xi8>) -> tensor<4x32x64xf32>
+    ```
+  }];
+  let arguments = (ins Transformer_Float:$resultGradient, Transformer_Mask:$mask, F64Attr:$rate);
+  let results = (outs Transformer_Float:$result);
+  let assemblyFormat = "$resultGradient `,` $mask `rate` $rate attr-dict `:` functional-type(operands, results)";
   let hasVerifier = 1;
 }
 
@@ -405,6 +440,43 @@ def Transformer_AttentionGradOp : Transformer_AttentionBase<"attention_grad", []
   let assemblyFormat = "$resultGradient `,` $query `,` $key `,` $value `,` $output `,` $lse `,` $queryPositions `,` $keyPositions `,` $queryDocuments `,` $keyDocuments `scale` $scale (`window` $window^)? (`dropout` $dropout^ `(` $seed `,` $tokenNumbers `)`)? (`shards` $shards^)? attr-dict `:` functional-type(operands, results)";
 }
 
+def Transformer_ProbabilitiesOp : Transformer_RuleOp<"probabilities",
+    "b s g r t, b s, b t, b s, b t -> b s g r t; whole t; padded t; position r", [HasGradient]> {
+  let summary = "Attention's probabilities from the products of queries and keys";
+  let description = [{
+    softmax of `scale` times the scores of the keys that a query sees, 0 for all
+    others. Who sees whom is as in `attention`, of which this is the middle: a
+    product of queries and keys stands in front of it, one with the values
+    behind it. Query heads that are padding have no probabilities.
+
+    ```mlir
+    %p = transformer.probabilities %scores, %positions, %positions, %documents, %documents scale 2.500000e-01 window 16 : (tensor<4x32x2x2x32xf32>, tensor<4x32xi32>, tensor<4x32xi32>, tensor<4x32xi32>, tensor<4x32xi32>) -> tensor<4x32x2x2x32xf32>
+    ```
+  }];
+  let arguments = (ins Transformer_Float:$scores,
+                       Transformer_Integer:$queryPositions, Transformer_Integer:$keyPositions,
+                       Transformer_Integer:$queryDocuments, Transformer_Integer:$keyDocuments,
+                       F64Attr:$scale, DefaultValuedAttr<ConfinedAttr<I64Attr, [IntNonNegative]>, "0">:$window,
+                       OptionalAttr<Dist_ShardsAttr>:$shards);
+  let results = (outs Transformer_Float:$result);
+  let assemblyFormat = "$scores `,` $queryPositions `,` $keyPositions `,` $queryDocuments `,` $keyDocuments `scale` $scale (`window` $window^)? (`shards` $shards^)? attr-dict `:` functional-type(operands, results)";
+}
+
+def Transformer_ProbabilitiesGradOp : Transformer_RuleOp<"probabilities_grad",
+    "b s g r t, b s g r t -> b s g r t; whole t; padded t; linear 0"> {
+  let summary = "Gradient of the scores, from that of the probabilities and these";
+  let description = [{
+    `scale` p (d_p - sum of d_p p over the keys).
+
+    ```mlir
+    %d_scores = transformer.probabilities_grad %d_p, %p scale 2.500000e-01 : (tensor<4x32x2x2x32xf32>, tensor<4x32x2x2x32xf32>) -> tensor<4x32x2x2x32xf32>
+    ```
+  }];
+  let arguments = (ins Transformer_Float:$resultGradient, Transformer_Float:$probabilities, F64Attr:$scale);
+  let results = (outs Transformer_Float:$result);
+  let assemblyFormat = "$resultGradient `,` $probabilities `scale` $scale attr-dict `:` functional-type(operands, results)";
+}
+
 def Transformer_SplitTensorsOp : Transformer_ComputedRuleOp<"split_tensors", [HasGradient]> {
   let summary = "The entries of the first dimension, each as a tensor";
   let description = [{
@@ -440,137 +512,6 @@ def Transformer_StackTensorsOp : Transformer_ComputedRuleOp<"stack_tensors"> {
   let results = (outs Transformer_Float:$result);
   let assemblyFormat = "$inputs attr-dict `:` functional-type(operands, results)";
   let hasVerifier = 1;
-}
-
-//===----------------------------------------------------------------------===//
-// Embedding and loss
-//===----------------------------------------------------------------------===//
-
-def Transformer_EmbeddingOp : Transformer_RuleOp<"embedding",
-    "b s, v d -> b s d; sum v; position v; linear 1", [HasGradient]> {
-  let summary = "Rows of a table";
-  let description = [{
-    A rank that holds a part of the rows gives zero for the others, so the result
-    is a partial sum. Rows outside the table are never asked for.
-
-    ```mlir
-    %e = transformer.embedding %tokens, %table : (tensor<4x32xi32>, tensor<251x64xf32>) -> tensor<4x32x64xf32>
-    ```
-  }];
-  let arguments = (ins Transformer_Integer:$ids, Transformer_Float:$table, OptionalAttr<Dist_ShardsAttr>:$shards);
-  let results = (outs Transformer_Float:$result);
-  let assemblyFormat = "$ids `,` $table (`shards` $shards^)? attr-dict `:` functional-type(operands, results)";
-}
-
-def Transformer_EmbeddingGradOp : Transformer_RuleOp<"embedding_grad",
-    "b s, b s d -> v d; sum b s; position v; linear 1"> {
-  let summary = "Sums the gradients of each row's uses";
-  let description = [{
-    The result says how many rows there are, and which of them a rank has: the
-    table is no operand, so backward does not gather it.
-
-    ```mlir
-    %d_table = transformer.embedding_grad %tokens, %d_e : (tensor<4x32xi32>, tensor<4x32x64xf32>) -> tensor<251x64xf32>
-    ```
-  }];
-  let arguments = (ins Transformer_Integer:$ids, Transformer_Float:$resultGradient,
-                       OptionalAttr<Dist_ShardsAttr>:$shards);
-  let results = (outs Transformer_Float:$result);
-  let assemblyFormat = "$ids `,` $resultGradient (`shards` $shards^)? attr-dict `:` functional-type(operands, results)";
-}
-
-def Transformer_RowMaxOp : Transformer_RuleOp<"row_max", "... v -> ...; max v; position v"> {
-  let summary = "Maximum of each row";
-  let description = [{
-    ```mlir
-    %max = transformer.row_max %logits : (tensor<4x32x251xf32>) -> tensor<4x32xf32>
-    ```
-  }];
-  let arguments = (ins Transformer_Float:$input, OptionalAttr<Dist_ShardsAttr>:$shards);
-  let results = (outs Transformer_Float:$result);
-  let assemblyFormat = "$input (`shards` $shards^)? attr-dict `:` functional-type(operands, results)";
-}
-
-def Transformer_RowSumExpOp : Transformer_RuleOp<"row_sum_exp", "... v, ... -> ...; sum v; position v"> {
-  let summary = "Sum over each row of exp(x - max)";
-  let description = [{
-    ```mlir
-    %sum = transformer.row_sum_exp %logits, %max : (tensor<4x32x251xf32>, tensor<4x32xf32>) -> tensor<4x32xf32>
-    ```
-  }];
-  let arguments = (ins Transformer_Float:$input, Transformer_Float:$max, OptionalAttr<Dist_ShardsAttr>:$shards);
-  let results = (outs Transformer_Float:$result);
-  let assemblyFormat = "$input `,` $max (`shards` $shards^)? attr-dict `:` functional-type(operands, results)";
-}
-
-def Transformer_PickOp : Transformer_RuleOp<"pick", "... v, ... -> ...; sum v; position v; linear 0"> {
-  let summary = "The logit of each label; 0 where the label is not counted";
-  let description = [{
-    ```mlir
-    %picked = transformer.pick %logits, %labels : (tensor<4x32x251xf32>, tensor<4x32xi32>) -> tensor<4x32xf32>
-    ```
-  }];
-  let arguments = (ins Transformer_Float:$input, Transformer_Integer:$labels, OptionalAttr<Dist_ShardsAttr>:$shards);
-  let results = (outs Transformer_Float:$result);
-  let assemblyFormat = "$input `,` $labels (`shards` $shards^)? attr-dict `:` functional-type(operands, results)";
-}
-
-def Transformer_TokenLossOp : Transformer_RuleOp<"token_loss", "..., ..., ... -> ..."> {
-  let summary = "max + log(sum) - picked: the cross entropy of each token";
-  let description = [{
-    ```mlir
-    %losses = transformer.token_loss %max, %sum, %picked : (tensor<4x32xf32>, tensor<4x32xf32>, tensor<4x32xf32>) -> tensor<4x32xf32>
-    ```
-  }];
-  let arguments = (ins Transformer_Float:$max, Transformer_Float:$sum, Transformer_Float:$picked);
-  let results = (outs Transformer_Float:$result);
-  let assemblyFormat = "$max `,` $sum `,` $picked attr-dict `:` functional-type(operands, results)";
-}
-
-def Transformer_CountLabelsOp : Transformer_RuleOp<"count_labels", "b s -> ; sum b s"> {
-  let summary = "Number of labels that are counted: those that are not negative";
-  let description = [{
-    ```mlir
-    %n = transformer.count_labels %labels : (tensor<4x32xi32>) -> tensor<i64>
-    ```
-  }];
-  let arguments = (ins Transformer_Integer:$labels);
-  let results = (outs Transformer_Count:$result);
-  let assemblyFormat = "$labels attr-dict `:` functional-type(operands, results)";
-}
-
-def Transformer_MeanCountedOp : Transformer_RuleOp<"mean_counted", "b s, b s, -> ; sum b s; linear 0"> {
-  let summary = "Sum of the losses of counted labels, divided by the count of the whole step";
-  let description = [{
-    Added over micro-batches and ranks it is the mean; with a count of 0 it is 0.
-
-    ```mlir
-    %loss = transformer.mean_counted %losses, %labels, %count : (tensor<4x32xf32>, tensor<4x32xi32>, tensor<i64>) -> tensor<f32>
-    ```
-  }];
-  let arguments = (ins Transformer_Float:$losses, Transformer_Integer:$labels, Transformer_Count:$count);
-  let results = (outs Transformer_Float:$result);
-  let assemblyFormat = "$losses `,` $labels `,` $count attr-dict `:` functional-type(operands, results)";
-}
-
-def Transformer_LossGradOp : Transformer_ComputedRuleOp<"loss_grad"> {
-  let summary = "Gradient of the step's loss by the logits";
-  let description = [{
-    (exp(logit - max) / sum - [label]) / count for counted labels, else 0; 0 in
-    padding and where the count is 0. With `scaled` that much larger, so that
-    gradients of narrow range do not vanish; everything behind it is linear, and
-    `clip_factor` divides it out.
-
-    ```mlir
-    %d_logits = transformer.loss_grad %logits, %max, %sum, %labels, %count : (tensor<4x32x251xf32>, tensor<4x32xf32>, tensor<4x32xf32>, tensor<4x32xi32>, tensor<i64>) -> tensor<4x32x251xf32>
-    %d_scaled = transformer.loss_grad %logits, %max, %sum, %labels, %count scaled %scale : (tensor<4x32x251xf32>, tensor<4x32xf32>, tensor<4x32xf32>, tensor<4x32xi32>, tensor<i64>, tensor<f32>) -> tensor<4x32x251xf32>
-    ```
-  }];
-  let arguments = (ins Transformer_Float:$logits, Transformer_Float:$max, Transformer_Float:$sum,
-                       Transformer_Integer:$labels, Transformer_Count:$count,
-                       Optional<Transformer_Float>:$scale, OptionalAttr<Dist_ShardsAttr>:$shards);
-  let results = (outs Transformer_Float:$result);
-  let assemblyFormat = "$logits `,` $max `,` $sum `,` $labels `,` $count (`scaled` $scale^)? (`shards` $shards^)? attr-dict `:` functional-type(operands, results)";
 }
 
 #endif // HEDDLE_TRANSFORMER_MATH_OPS

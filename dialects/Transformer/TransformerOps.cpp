@@ -104,6 +104,22 @@ std::string StackTensorsOp::getFactorRule() {
          trailingFactors(rankOf(getResult()) - 1) + "; additive";
 }
 
+/// Of probabilities, what is dropped depends on which head of the whole model
+/// they are of; of all else, on the place in the last dimension.
+std::string DropoutOp::getFactorRule() {
+  return getSite() == DropoutSite::Attention
+             ? "b s g r t, , b s -> b s g r t; whole t; padded t; position g "
+               "r; linear 0"
+             : "... d, , ... -> ... d; position d; linear 0";
+}
+
+std::string DropoutWithMaskOp::getFactorRule() {
+  return getSite() == DropoutSite::Attention
+             ? "b s g r t, , b s -> b s g r t, b s g r t; whole t; padded t; "
+               "position g r"
+             : "... d, , ... -> ... d, ... d; position d";
+}
+
 std::string LossGradOp::getFactorRule() {
   return std::string("b s v, b s, b s, b s, ") + (getScale() ? ", " : "") +
          "-> b s v; position v";

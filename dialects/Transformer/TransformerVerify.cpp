@@ -65,6 +65,12 @@ static LogicalResult verifyRate(Operation *op, llvm::APFloat rate) {
 }
 
 LogicalResult DropoutOp::verify() { return verifyRate(*this, getRate()); } // C1
+LogicalResult DropoutWithMaskOp::verify() {
+  return verifyRate(*this, getRate()); // C1
+}
+LogicalResult DropoutGradOp::verify() {
+  return verifyRate(*this, getRate()); // C1
+}
 
 template <class Op>
 static LogicalResult verifyDropout(Op op) {

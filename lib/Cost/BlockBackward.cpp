@@ -24,7 +24,8 @@ public:
         edge(sizes.edgeTokens() * sizes.d * sizes.formats.compute),
         middle(tokens * sizes.f * sizes.formats.compute),
         keys(tokens * sizes.g * sizes.k * sizes.formats.compute),
-        queries(keys * sizes.r) {}
+        queries(keys * sizes.r),
+        matrix(sizes.probabilities() * sizes.formats.compute) {}
 
   std::vector<BlockOp> list() {
     mlp();
@@ -62,6 +63,12 @@ private:
     BlockOp &op = add(moment, {}, {input, gradient});
     op.products = 1;
     op.operands = linearOf(sizes, of).ofWeight(gradient, input, tokens);
+  }
+
+  /// Of unfused attention: no operand is a parameter.
+  void ofMatrices(const std::string &moment, const Results &results,
+                  Keys reads) {
+    add(moment, results, std::move(reads)).products = 1;
   }
 
   /// A product that adds itself to a sum of others.
@@ -127,7 +134,9 @@ private:
     reads.insert(reads.end(), others.begin(), others.end());
     if (name == "n2" && dropsResidual()) { // one kernel makes both
       results.emplace_back("d_a", edge);
-      if (isCut)
+      if (sizes.savesMasks)
+        reads.push_back("a_dropped_mask");
+      else if (isCut)
         reads.push_back("numbers");
     }
     add("backward of the " + which + " norm", results, reads);
@@ -139,6 +148,7 @@ private:
 
   void mlp();
   void attention();
+  void attendUnfused(const std::string &q, const std::string &k);
   void headNorm(const std::string &which, const std::string &saved,
                 std::string &gradient, std::int64_t heads, std::int64_t bytes);
   void projections();
@@ -147,8 +157,8 @@ private:
   const ModelConfig &model;
   const RankSizes &sizes;
   const std::int64_t tokens;
-  const bool isCut;                                       // sequences
-  const std::int64_t hidden, edge, middle, keys, queries; // bytes
+  const bool isCut;                                               // sequences
+  const std::int64_t hidden, edge, middle, keys, queries, matrix; // bytes
   const std::string gradient = "d_out"; ///< of the block's output
   std::string normGradient;             ///< of the norm's result
   std::string dq = "d_q", dk = "d_k";
@@ -160,14 +170,16 @@ private:
 void Backward::mlp() {
   std::string dropped = gradient;
   if (dropsResidual()) {
-    if (isCut)
+    if (isCut && !sizes.savesMasks)
       add("numbers of the rank's tokens",
           {{"numbers", sizes.edgeTokens() * kFloat}}, {});
     dropped = "d_dn";
     Keys reads = {gradient};
-    if (isCut)
+    if (sizes.savesMasks)
+      reads.push_back("dn_dropped_mask");
+    else if (isCut)
       reads.push_back("numbers");
-    add("gradient of the MLP's dropout", {{dropped, edge}}, reads);
+    add("gradient of the MLP's dropout", {{dropped, edge}}, reads).fuses = true;
   }
   const std::string all = outcome("down's output", "bd", dropped);
   ofInput("dn", "gradient of down's input", {{"d_m", middle}}, all);
@@ -204,6 +216,19 @@ void Backward::headNorm(const std::string &which, const std::string &saved,
   gradient += " before";
 }
 
+void Backward::attendUnfused(const std::string &q, const std::string &k) {
+  const bool drops = model.dropout.attention > 0;
+  const std::string p = drops ? "p_dropped" : "p", dp = "d_" + p;
+  ofMatrices("gradient of probabilities", {{dp, matrix}}, {"d_o", "v"});
+  ofMatrices("gradient of values", {{"d_v", keys}}, {"d_o", p});
+  Keys reads = {dp, "p"};
+  if (drops && sizes.savesMasks)
+    reads.push_back("p_dropped_mask");
+  add("gradient of scores", {{"d_scores", matrix}}, reads).fuses = true;
+  ofMatrices("gradient of queries", {{dq, queries}}, {"d_scores", k});
+  ofMatrices("gradient of keys", {{dk, keys}}, {"d_scores", q});
+}
+
 void Backward::attention() {
   const std::string all =
       outcome("the output projection", "bo", dropsResidual() ? "d_a" : "d_x2");
@@ -213,8 +238,11 @@ void Backward::attention() {
   std::string q = model.qkNorm ? "qn" : "q", k = model.qkNorm ? "kn" : "k";
   if (isRotated)
     q = "qr", k = "kr";
-  add("backward of attention", {{dq, queries}, {dk, keys}, {"d_v", keys}},
-      {q, k, "v", "o", "lse", "d_o"});
+  if (sizes.unfusedAttention)
+    attendUnfused(q, k);
+  else
+    add("backward of attention", {{dq, queries}, {dk, keys}, {"d_v", keys}},
+        {q, k, "v", "o", "lse", "d_o"});
   if (isRotated) {
     add("rotation of keys' gradient", {{"d_kr", keys}}, {dk});
     add("rotation of queries' gradient", {{"d_qr", queries}}, {dq});

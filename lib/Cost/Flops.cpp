@@ -38,6 +38,11 @@ PartFlops heddle::layerFlops(const ModelConfig &model, const RankSizes &sizes) {
   const std::int64_t perToken =
       sizes.d * (2 * queries + 2 * keys + projections * sizes.f);
   const double products = 2 * real(perToken) * real(sizes.tokens());
+  if (sizes.unfusedAttention) { // products over the whole square
+    const double matrix = 2 * real(sizes.tokens() * sizes.s) * real(queries);
+    return {
+        {products + 2 * matrix, 0}, {products + 4 * matrix, 0}, {products, 0}};
+  }
   const std::int64_t pairs = attentionPairs(sizes.s, model.slidingWindow);
   const double pairing = 2 * real(pairs * sizes.b) * real(queries);
   return {{products, 2 * pairing}, {products, 5 * pairing}, {products, 0}};

@@ -44,6 +44,7 @@ public:
     add("x1", "input of the first norm", edgeRows * sizes.d);
     norm(0, "n1", "input of q, k and v", "first norm");
     attention();
+    mask("a_dropped_mask");
     // One entry more than layers: a block's output is the next one's input.
     add("x2", "input of the second norm", edgeRows * sizes.d, sizes.layers + 1);
     norm(1, "n2", model.gatedMlp ? "input of gate and up" : "input of up",
@@ -55,6 +56,7 @@ public:
                        : "gradient of the activation",
         rows * sizes.f);
     add("m", "input of down", rows * sizes.f);
+    mask("dn_dropped_mask");
     return std::move(values);
   }
 
@@ -67,13 +69,18 @@ private:
            std::int64_t bytes, std::int64_t entries) {
     values.push_back({name, reason, bytes, entries});
   }
+  void statistic(const std::string &name, const std::string &reason,
+                 std::int64_t bytes) {
+    add(name, reason, bytes);
+    values.back().isStatistic = true;
+  }
 
   void norm(int index, const std::string &name, const std::string &reader,
             const std::string &which) {
     add(name, reader, (sizes.savesGathered[index] ? rows : edgeRows) * sizes.d);
     if (model.normHasBias())
-      add(name + "_mean", "gradient of the " + which, edgeNumbers);
-    add(name + "_rstd", "gradient of the " + which, edgeNumbers);
+      statistic(name + "_mean", "gradient of the " + which, edgeNumbers);
+    statistic(name + "_rstd", "gradient of the " + which, edgeNumbers);
   }
 
   void attention() {
@@ -81,17 +88,43 @@ private:
     const std::int64_t queries = keys * sizes.r;
     if (model.qkNorm) {
       add("q", "input of the queries' norm", queries);
-      add("qn_rstd", "gradient of the queries' norm",
-          numbers * sizes.g * sizes.r);
+      statistic("qn_rstd", "gradient of the queries' norm",
+                numbers * sizes.g * sizes.r);
       add("k", "input of the keys' norm", keys);
-      add("kn_rstd", "gradient of the keys' norm", numbers * sizes.g);
+      statistic("kn_rstd", "gradient of the keys' norm", numbers * sizes.g);
     }
     const std::string rotated = model.position == PositionKind::Rope ? "r" : "";
+    if (sizes.unfusedAttention)
+      return matrices("q" + rotated, "k" + rotated, queries, keys);
     add("q" + rotated, "gradient of attention", queries);
     add("k" + rotated, "gradient of attention", keys);
     add("v", "gradient of attention", keys);
     add("o", "input of the output projection; gradient of attention", queries);
-    add("lse", "gradient of attention", numbers * sizes.g * sizes.r);
+    statistic("lse", "gradient of attention", numbers * sizes.g * sizes.r);
+  }
+
+  /// What products of attention that is not one kernel read.
+  void matrices(const std::string &q, const std::string &k,
+                std::int64_t queries, std::int64_t keys) {
+    const bool drops = model.dropout.attention > 0;
+    const std::int64_t matrix = sizes.probabilities() * sizes.formats.compute;
+    add(q, "gradient of keys", queries);
+    add(k, "gradient of queries", keys);
+    add("v", "gradient of probabilities", keys);
+    add("p", drops ? "gradient of scores" : "gradient of scores and values",
+        matrix);
+    if (drops)
+      add("p_dropped", "gradient of values", matrix);
+    if (drops && sizes.savesMasks)
+      add("p_dropped_mask", "gradient of attention's dropout",
+          sizes.probabilities());
+    add("o", "input of the output projection", queries);
+  }
+
+  /// Of what flows between blocks.
+  void mask(const char *name) {
+    if (model.dropout.residual > 0 && sizes.savesMasks)
+      add(name, "gradient of residual dropout", sizes.edgeTokens() * sizes.d);
   }
 
   const ModelConfig &model;
@@ -115,6 +148,8 @@ std::vector<SavedValue> heddle::masksDrawnAgain(const ModelConfig &model,
   const std::int64_t hidden = sizes.edgeTokens() * sizes.d;
   if (model.dropout.embedding > 0)
     masks.push_back({"embedding", "gradient of embedding dropout", hidden, 1});
+  if (sizes.savesMasks)
+    return masks;
   if (model.dropout.attention > 0)
     masks.push_back({"attention", "gradient of attention",
                      sizes.tokens() * sizes.s * sizes.g * sizes.r,

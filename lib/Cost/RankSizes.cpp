@@ -431,6 +431,9 @@ Result<RankSizes> Reader::read() {
   sizes.stages = *stages;
   for (const PlanRange &range : plan.stages.layers[place])
     sizes.layers += detail::numberOf(range);
+  sizes.unfusedAttention = plan.attention == PlanAttention::Unfused;
+  sizes.savesMasks = plan.dropoutMasks == PlanMasks::Saved;
+  sizes.savesLinearInputs = plan.save == PlanSave::LinearInputs;
   readStorage();
   readFormats();
   if (Result<void> done = readParameters(); !done)

@@ -108,6 +108,15 @@ private:
     return name;
   }
 
+  /// What dropout makes of a value, and its mask where that is saved.
+  Results dropped(const std::string &name, std::int64_t bytes,
+                  std::int64_t maskBytes) const {
+    Results results = {{name + "_dropped", bytes}};
+    if (sizes.savesMasks)
+      results.emplace_back(name + "_dropped_mask", maskBytes);
+    return results;
+  }
+
   /// What goes back onto the residual: a sum over \p axes, a bias, dropout.
   std::string outcome(const std::string &name, const std::string &weight,
                       const std::string &bias, const std::string &input,
@@ -125,7 +134,7 @@ private:
       value = name;
     }
     if (model.dropout.residual > 0) {
-      cheap({{name + "_dropped", bytes}}, {value});
+      cheap(dropped(name, bytes, edge * sizes.d), {value});
       if (isCut) // its tokens' numbers, of all
         ops.back().temporary = edge * kFloat;
       value = name + "_dropped";
@@ -157,12 +166,34 @@ private:
       q = "qr";
       k = "kr";
     }
+    if (sizes.unfusedAttention)
+      return attendUnfused(q, k, queries);
     BlockOp &op = add({{"o", tokens * queries * format},
                        {"lse", tokens * sizes.g * sizes.r * kFloat}},
                       {q, k, "v"});
     const std::int64_t pairs = attentionPairs(sizes.s, model.slidingWindow);
     op.attention = 2 * 2.0 * static_cast<double>(pairs * sizes.b) *
                    static_cast<double>(queries);
+  }
+
+  /// Products over the whole square: they know of no mask.
+  void attendUnfused(const std::string &q, const std::string &k,
+                     std::int64_t queries) {
+    const std::int64_t matrix = sizes.probabilities() * format;
+    const double products =
+        2.0 * static_cast<double>(tokens * sizes.s * queries);
+    BlockOp &scores = add({{"scores", matrix}}, {q, k});
+    scores.products = products;
+    scores.makesScores = true;
+    cheap({{"p", matrix}}, {"scores"});
+    std::string p = "p";
+    if (model.dropout.attention > 0) {
+      cheap(dropped("p", matrix, sizes.probabilities()), {"p"});
+      p = "p_dropped";
+    }
+    BlockOp &op = add({{"o", tokens * queries * format}}, {p, "v"});
+    op.products = products;
+    op.readsProbabilities = true;
   }
 
   void mlp(const std::string &input) {
@@ -199,16 +230,19 @@ public:
     under.choice = choice;
     for (const SavedValue &value : before)
       visit(savedKey(value.name, sizes));
-    if (choice.kind == PlanRecomputeKind::Full && !choice.prune)
-      for (std::size_t i = 0; i < ops.size(); ++i)
-        if (repeated.count(i) && ops[i].isCostly())
-          visit(ops[i].results.front().key);
+    for (std::size_t i = 0; i < ops.size() && !choice.prune; ++i) {
+      if (repeated.count(i) && ops[i].isCostly())
+        visit(ops[i].results.front().key);
+      else if (choice.kind == PlanRecomputeKind::Selective &&
+               ops[i].readsProbabilities)
+        repeat(i);
+    }
     for (const std::string &name : comesIn) // as large as their sum
       under.saved.push_back({name, "what is computed again reads it",
                              ops.front().results.front().bytes, sizes.layers});
     for (std::size_t i = 0; i < ops.size(); ++i) {
       if (again.count(i))
-        under.again.push_back(ops[i]);
+        under.again.push_back(madeAgain(ops[i]));
       for (const BlockValue &value : ops[i].results)
         if (saved.count(value.key))
           under.saved.push_back(savedValue(value));
@@ -217,6 +251,14 @@ public:
   }
 
 private:
+  /// What is there nevertheless is made beside it, and read by nobody.
+  BlockOp madeAgain(BlockOp op) const {
+    for (BlockValue &value : op.results)
+      if (saved.count(value.key))
+        value.key += " again";
+    return op;
+  }
+
   SavedValue savedValue(const BlockValue &value) const {
     for (const SavedValue &known : before)
       if (savedKey(known.name, sizes) == value.key)
@@ -246,10 +288,26 @@ private:
     }
   }
 
+  /// Whether a product with a parameter reads what an op makes, or what a
+  /// collective makes of it.
+  bool makesLinearInput(const BlockOp &op) const {
+    return std::any_of(ops.begin(), ops.end(), [&](const BlockOp &reader) {
+      const std::string &made = op.results.front().key;
+      if (std::find(reader.reads.begin(), reader.reads.end(), made) ==
+          reader.reads.end())
+        return false;
+      return reader.moves ? makesLinearInput(reader)
+                          : reader.products > 0 && !reader.parameters.empty();
+    });
+  }
+
   /// Whether a value can be made of needed ones by ops that cost nothing.
   bool isCheap(const std::string &key, std::set<std::size_t> &chain) const {
     const auto maker = makers.find(key);
-    if (maker == makers.end() || ops[maker->second].isCostly())
+    if (maker == makers.end() ||
+        (ops[maker->second].isCostly() && !ops[maker->second].makesScores))
+      return false;
+    if (sizes.savesLinearInputs && makesLinearInput(ops[maker->second]))
       return false;
     std::set<std::size_t> all = {maker->second};
     for (const std::string &read : ops[maker->second].reads)
@@ -269,8 +327,12 @@ private:
       saved.insert(key);
       return;
     }
-    if (again.insert(maker->second).second)
-      for (const std::string &read : ops[maker->second].reads)
+    repeat(maker->second);
+  }
+
+  void repeat(std::size_t op) {
+    if (again.insert(op).second)
+      for (const std::string &read : ops[op].reads)
         visit(read);
   }
 
@@ -430,8 +492,7 @@ LayersUnder heddle::detail::layersUnder(
     const std::vector<std::vector<BlockOp>> &backward,
     const std::vector<SavedValue> &saved, const RankSizes &sizes) {
   LayersUnder under = Chooser(choice, forward, saved, sizes).run();
-  const bool isWhole = choice.kind == PlanRecomputeKind::Full && !choice.prune;
   under.forward = forward;
-  under.backward = Repeater(under.again, isWhole).run(backward);
+  under.backward = Repeater(under.again, !choice.prune).run(backward);
   return under;
 }

@@ -222,6 +222,12 @@ Result<void> PlanChecker::checkMemoryFeatures() {
                   plan.zero.shardGroup, ranks);
   if (plan.zero.stage < 0 || plan.zero.stage > 3)
     return refuse("zero.stage is {}, expected 0, 1, 2 or 3", plan.zero.stage);
+  if (plan.dropoutMasks == PlanMasks::Saved && model.dropout.attention > 0 &&
+      plan.attention == PlanAttention::Flash)
+    return refuse("dropout_masks is \"saved\", but attention \"flash\" has no "
+                  "mask to save: its dropout is drawn within the kernel; set "
+                  "attention to \"unfused\", or dropout_masks to "
+                  "\"drawn_again\"");
   if (!plan.offload.saved.empty())
     return notSupported("offload.saved", "leave it empty");
   if (plan.offload.optimizer)

@@ -37,6 +37,18 @@ inline constexpr PlanWord<PlanContext> contextWords[] = {
     {"ulysses", PlanContext::Ulysses},
     {"allgather", PlanContext::AllGather},
 };
+inline constexpr PlanWord<PlanAttention> attentionWords[] = {
+    {"flash", PlanAttention::Flash},
+    {"unfused", PlanAttention::Unfused},
+};
+inline constexpr PlanWord<PlanMasks> maskWords[] = {
+    {"drawn_again", PlanMasks::DrawnAgain},
+    {"saved", PlanMasks::Saved},
+};
+inline constexpr PlanWord<PlanSave> saveWords[] = {
+    {"least", PlanSave::Least},
+    {"linear_inputs", PlanSave::LinearInputs},
+};
 inline constexpr PlanWord<PlanReduce> reduceWords[] = {
     {"every_micro_batch", PlanReduce::EveryMicroBatch},
     {"last", PlanReduce::Last},

@@ -393,6 +393,12 @@ Result<PlanPoint> PointReader::read() {
       plan.recompute != same.recompute)
     return differs("recompute", "found other layers than the first ones of "
                                 "each chunk");
+  if (plan.attention != PlanAttention::Flash ||
+      plan.dropoutMasks != PlanMasks::DrawnAgain ||
+      plan.save != PlanSave::Least)
+    return differs("attention, dropout_masks or save",
+                   "found attention's matrices, masks or inputs of products "
+                   "saved");
   if (!plan.precision.exceptions.empty() || !plan.offload.saved.empty())
     return differs("precision or offload", "found exceptions or saved values");
   if (plan.precision.scaling != same.precision.scaling)

@@ -471,9 +471,9 @@ void PlanReader::readRecomputeEntry(MapReader &entry) {
   if (entry.boolean("full", false))
     result.kind = PlanRecomputeKind::Full;
   result.prune = entry.boolean("prune", true);
-  if (!result.prune && result.kind != PlanRecomputeKind::Full)
-    entry.fail("prune", "is of what \"full\" computes; add \"full\": true, or "
-                        "leave it out");
+  if (!result.prune && result.kind == PlanRecomputeKind::Values)
+    entry.fail("prune", "is of what \"full\" and \"selective\" compute; add "
+                        "one of them, or leave it out");
   if (entry.has("budget_bytes")) {
     result.kind = PlanRecomputeKind::Budget;
     result.budgetBytes =
@@ -539,8 +539,10 @@ void PlanReader::readPrecision() {
 }
 
 void PlanReader::readRest() {
-  plan.context =
-      readWord(reader, "context", detail::contextWords, PlanContext::None);
+  plan.context = readWord(reader, "context", detail::contextWords, {});
+  plan.attention = readWord(reader, "attention", detail::attentionWords, {});
+  plan.dropoutMasks = readWord(reader, "dropout_masks", detail::maskWords, {});
+  plan.save = readWord(reader, "save", detail::saveWords, {});
   if (std::optional<MapReader> offload = reader.map("offload")) {
     plan.offload.saved = offload->strings("saved", std::vector<std::string>());
     plan.offload.optimizer = offload->boolean("optimizer", false);
@@ -591,9 +593,7 @@ Result<Plan> readPlan(const Document &document, const ModelConfig *model) {
 Result<Plan> readPlan(const std::filesystem::path &path,
                       const ModelConfig *model) {
   Result<Document> document = Document::read(path);
-  if (!document)
-    return document.error();
-  return readPlan(*document, model);
+  return document ? readPlan(*document, model) : Result<Plan>(document.error());
 }
 
 } // namespace heddle

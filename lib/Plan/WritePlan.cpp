@@ -86,6 +86,7 @@ static JsonText textOf(const std::vector<PlanRecompute> &recompute) {
       break;
     case PlanRecomputeKind::Selective:
       text.add("selective", true);
+      text.add("prune", entry.prune);
       break;
     case PlanRecomputeKind::Full:
       text.add("full", true);
@@ -143,8 +144,11 @@ std::string writePlan(const Plan &plan) {
   text.add("stages", textOf(plan.stages));
   text.add("tensor", textOf(plan.tensor));
   text.add("context", wordOf(detail::contextWords, plan.context));
+  text.add("attention", wordOf(detail::attentionWords, plan.attention));
   text.add("zero", textOf(plan.zero));
   text.add("recompute", textOf(plan.recompute));
+  text.add("dropout_masks", wordOf(detail::maskWords, plan.dropoutMasks));
+  text.add("save", wordOf(detail::saveWords, plan.save));
   text.add("offload", offload);
   text.add("precision", textOf(plan.precision));
   text.add("buckets", buckets);

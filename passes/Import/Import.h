@@ -21,6 +21,11 @@ struct StepShape {
   std::int64_t sequences = 0;      ///< of one micro-batch, over all of dp
   std::int64_t sequenceLength = 0; ///< tokens
   std::int64_t microBatches = 1;   ///< per step
+  /// Attention is a product for the scores, their softmax and a product with
+  /// the values.
+  bool unfusedAttention = false;
+  /// The layers' masks of dropout are values.
+  bool savesMasks = false;
 };
 
 /// The model's forward segments on whole fp32 tensors, and its parameters as

@@ -15,6 +15,7 @@ using transformer::BiasAddOp;
 using transformer::ContractOp;
 using transformer::DropoutOp;
 using transformer::DropoutSite;
+using transformer::DropoutWithMaskOp;
 using transformer::kDropoutSeed;
 using transformer::kTokenNumbers;
 using transformer::LayerNormOp;
@@ -83,9 +84,20 @@ Value SegmentBuilder::dropout(StringRef name, Value input, double rate,
                               DropoutSite site) {
   if (rate == 0)
     return input;
-  return create<DropoutOp>({name.str()}, input, get(kDropoutSeed),
-                           get(kTokenNumbers), builder.getF64FloatAttr(rate),
-                           site);
+  // What stands before the layers is not saved by any.
+  if (!shape.savesMasks || site == DropoutSite::Embedding)
+    return create<DropoutOp>({name.str()}, input, get(kDropoutSeed),
+                             get(kTokenNumbers), builder.getF64FloatAttr(rate),
+                             site);
+  auto type = cast<RankedTensorType>(input.getType());
+  return create<DropoutWithMaskOp>(
+             {name.str(), name.str() + "_mask"}, type,
+             RankedTensorType::get(type.getShape(), builder.getI8Type()), input,
+             get(kDropoutSeed), get(kTokenNumbers),
+             builder.getF64FloatAttr(rate),
+             transformer::DropoutSiteAttr::get(builder.getContext(), site),
+             DictionaryAttr())
+      .getResult();
 }
 
 Value SegmentBuilder::linear(StringRef name, StringRef spec, Value input,

@@ -104,6 +104,48 @@ static Value rotate(SegmentBuilder &b, StringRef name, Value input) {
                           number(rope.theta), scaling, /*inverse=*/false);
 }
 
+static FloatAttr scoreScale(SegmentBuilder &b) {
+  return b.builder.getF64FloatAttr(
+      1 / std::sqrt(static_cast<double>(b.config.headSize)));
+}
+
+static IntegerAttr window(SegmentBuilder &b) {
+  return b.builder.getI64IntegerAttr(b.config.slidingWindow.value_or(0));
+}
+
+/// Attention as one op.
+static Value attend(SegmentBuilder &b, Value q, Value k, Value v) {
+  const double rate = b.config.dropout.attention;
+  Value positions = b.get("positions"), documents = b.get("documents");
+  auto type = cast<RankedTensorType>(q.getType());
+  return b
+      .create<AttentionOp>(
+          {"o", "lse"}, type, b.floats(type.getShape().drop_back()), q, k, v,
+          positions, positions, documents, documents,
+          rate > 0 ? b.get(kDropoutSeed) : Value(),
+          rate > 0 ? b.get(kTokenNumbers) : Value(), scoreScale(b), window(b),
+          rate > 0 ? b.builder.getF64FloatAttr(rate) : FloatAttr(),
+          DictionaryAttr())
+      .getResult();
+}
+
+/// The same as products, with the matrices between them.
+static Value attendUnfused(SegmentBuilder &b, Value q, Value k, Value v) {
+  Value positions = b.get("positions"), documents = b.get("documents");
+  auto type = cast<RankedTensorType>(q.getType());
+  SmallVector<int64_t> matrix(type.getShape());
+  matrix.back() = b.shape.sequenceLength;
+  Value scores = b.linear("scores", "b s g r k, b t g k -> b s g r t", q, k,
+                          Value(), matrix);
+  Value p = b.create<ProbabilitiesOp>(
+      {"p"}, b.floats(matrix), scores, positions, positions, documents,
+      documents, scoreScale(b), window(b), DictionaryAttr());
+  p = b.dropout("p_dropped", p, b.config.dropout.attention,
+                DropoutSite::Attention);
+  return b.linear("o", "b s g r t, b t g k -> b s g r k", p, v, Value(),
+                  type.getShape());
+}
+
 static Value attention(SegmentBuilder &b, Value input) {
   const ModelConfig &c = b.config;
   int64_t n = b.shape.sequences, s = b.shape.sequenceLength;
@@ -131,21 +173,11 @@ static Value attention(SegmentBuilder &b, Value input) {
   b.in("wo", 1);
   q = rotate(b, "qr", q);
   k = rotate(b, "kr", k);
-  Value positions = b.get("positions"), documents = b.get("documents");
-  double scale = 1 / std::sqrt(static_cast<double>(c.headSize));
-  SmallVector<Type> types = {q.getType(),
-                             b.floats(ArrayRef(queryShape).drop_back())};
-  bool drops = c.dropout.attention > 0;
-  auto all = b.create<AttentionOp>(
-      {"o", "lse"}, types[0], types[1], q, k, v, positions, positions,
-      documents, documents, drops ? b.get(kDropoutSeed) : Value(),
-      drops ? b.get(kTokenNumbers) : Value(), b.builder.getF64FloatAttr(scale),
-      b.builder.getI64IntegerAttr(c.slidingWindow.value_or(0)),
-      drops ? b.builder.getF64FloatAttr(c.dropout.attention) : FloatAttr(),
-      DictionaryAttr());
+  Value o =
+      b.shape.unfusedAttention ? attendUnfused(b, q, k, v) : attend(b, q, k, v);
   b.in("wo");
-  return b.linear("a", "b s g r k, d g r k -> b s d", all.getResult(),
-                  b.get("wo"), b.find("bo"), {n, s, c.hidden});
+  return b.linear("a", "b s g r k, d g r k -> b s d", o, b.get("wo"),
+                  b.find("bo"), {n, s, c.hidden});
 }
 
 static transformer::Activation activationOf(const ModelConfig &config) {

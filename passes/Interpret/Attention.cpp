@@ -250,8 +250,73 @@ static LogicalResult evaluate(AttentionGradOp op, Frame &frame) {
   return success();
 }
 
+//===----------------------------------------------------------------------===//
+// Probabilities
+//===----------------------------------------------------------------------===//
+
+static LogicalResult evaluate(ProbabilitiesOp op, Frame &frame) {
+  const Tensor &scores = frame.get(op.getScores());
+  const auto &queryPositions = frame.get(op.getQueryPositions()).integers,
+             &keyPositions = frame.get(op.getKeyPositions()).integers,
+             &queryDocuments = frame.get(op.getQueryDocuments()).integers,
+             &keyDocuments = frame.get(op.getKeyDocuments()).integers;
+  int64_t queries = scores.shape[1], perGroup = scores.shape[3],
+          heads = scores.shape[2] * perGroup, keys = scores.shape[4],
+          window = op.getWindow();
+  int64_t counted =
+      Part(heddle::dist::getShard(op, "r"), perGroup, frame).getTrueSize();
+  Tensor result = Tensor::zeros(op.getResult().getType());
+  inArithmeticOf(frame.getReading(op.getResult()), [&](auto zero) {
+    using Real = decltype(zero);
+    Real scale = static_cast<Real>(op.getScale().convertToDouble());
+    for (int64_t row = 0; row * keys < scores.getNumElements(); ++row) {
+      int64_t query = row / heads, firstKey = query / queries * keys;
+      std::vector<int64_t> seen; // those that are padding have none
+      for (int64_t t = 0; t < keys && row % perGroup < counted; ++t) {
+        int64_t distance = queryPositions[query] - keyPositions[firstKey + t];
+        if (queryDocuments[query] == keyDocuments[firstKey + t] &&
+            distance >= 0 && (window == 0 || distance < window))
+          seen.push_back(row * keys + t);
+      }
+      Real largest = -std::numeric_limits<Real>::infinity(), sum = 0;
+      for (int64_t at : seen)
+        largest =
+            std::max(largest, scale * static_cast<Real>(scores.floats[at]));
+      for (int64_t at : seen)
+        sum += std::exp(scale * static_cast<Real>(scores.floats[at]) - largest);
+      for (int64_t at : seen)
+        result.floats[at] =
+            std::exp(scale * static_cast<Real>(scores.floats[at]) - largest) /
+            sum;
+    }
+  });
+  frame.set(op.getResult(), std::move(result));
+  return success();
+}
+
+static LogicalResult evaluate(ProbabilitiesGradOp op, Frame &frame) {
+  const Tensor &dp = frame.get(op.getResultGradient()),
+               &p = frame.get(op.getProbabilities());
+  int64_t keys = p.shape.back();
+  Tensor result = Tensor::zeros(op.getResult().getType());
+  inArithmeticOf(frame.getReading(op.getResult()), [&](auto zero) {
+    using Real = decltype(zero);
+    Real scale = static_cast<Real>(op.getScale().convertToDouble());
+    for (int64_t row = 0; row < p.getNumElements(); row += keys) {
+      Real along = dot<Real>(dp.floats, row, p.floats, row, keys);
+      for (int64_t at = row; at < row + keys; ++at)
+        result.floats[at] = scale * static_cast<Real>(p.floats[at]) *
+                            (static_cast<Real>(dp.floats[at]) - along);
+    }
+  });
+  frame.set(op.getResult(), std::move(result));
+  return success();
+}
+
 void heddle::interpret::addAttention(Evaluators &evaluators) {
   evaluators.add<RopeOp>(evaluate);
   evaluators.add<AttentionOp>(evaluate);
   evaluators.add<AttentionGradOp>(evaluate);
+  evaluators.add<ProbabilitiesOp>(evaluate);
+  evaluators.add<ProbabilitiesGradOp>(evaluate);
 }

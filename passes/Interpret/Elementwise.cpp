@@ -130,22 +130,77 @@ static LogicalResult evaluate(GatedGradOp op, Frame &frame) {
 // Dropout
 //===----------------------------------------------------------------------===//
 
-static LogicalResult evaluate(DropoutOp op, Frame &frame) {
+/// Which elements dropout keeps. At the site of attention's probabilities, `b s
+/// g r t`, all heads of a query's token have its number, each a plane.
+template <class Op>
+static std::vector<bool> findKept(Op op, Frame &frame) {
   const std::vector<int64_t> &tokens = frame.get(op.getTokenNumbers()).integers;
-  double rate = op.getRate().convertToDouble();
-  Mask mask(frame, op.getSeed(), rate, op.getSite());
-  Tensor y = frame.get(op.getInput());
-  Part columns(heddle::dist::getShard(op, "d"), y.shape.back(), frame);
-  inArithmeticOf(frame.getReading(op.getResult()), [&](auto zero) {
+  Mask mask(frame, op.getSeed(), op.getRate().convertToDouble(), op.getSite());
+  const Tensor &x = frame.get(op.getInput());
+  bool ofHeads = op.getSite() == DropoutSite::Attention;
+  Part columns(heddle::dist::getShard(op, ofHeads ? "t" : "d"), x.shape.back(),
+               frame);
+  int64_t groups = ofHeads ? x.shape[2] : 1,
+          perGroup = ofHeads ? x.shape[3] : 1;
+  Part group(ofHeads ? heddle::dist::getShard(op, "g")
+                     : heddle::dist::ShardAttr(),
+             groups, frame);
+  Part head(ofHeads ? heddle::dist::getShard(op, "r")
+                    : heddle::dist::ShardAttr(),
+            perGroup, frame);
+  std::vector<bool> kept(x.floats.size());
+  for (size_t i = 0; i < kept.size(); ++i) {
+    int64_t row = i / columns.size, column = i % columns.size;
+    int64_t g = group.first + row / perGroup % groups,
+            r = head.first + row % perGroup;
+    kept[i] =
+        mask.keeps(ofHeads ? g * head.extent + r : 0,
+                   tokens[row / (groups * perGroup)], columns.first + column);
+  }
+  return kept;
+}
+
+/// `x` where `keeps(i)`, divided by 1 - rate.
+template <class Keeps>
+static Tensor keepScaled(Tensor x, double rate, Reading reading, Keeps keeps) {
+  inArithmeticOf(reading, [&](auto zero) {
     using Real = decltype(zero);
     Real scale = static_cast<Real>(1 / (1 - rate));
-    for (size_t i = 0; i < y.floats.size(); ++i) {
-      int64_t row = i / columns.size, column = i % columns.size;
-      bool keeps = mask.keeps(0, tokens[row], columns.first + column);
-      y.floats[i] = keeps ? static_cast<Real>(y.floats[i]) * scale : zero;
-    }
+    for (size_t i = 0; i < x.floats.size(); ++i)
+      x.floats[i] = keeps(i) ? static_cast<Real>(x.floats[i]) * scale : zero;
   });
-  frame.set(op.getResult(), std::move(y));
+  return x;
+}
+
+template <class Op>
+static void setDropped(Op op, Frame &frame, const std::vector<bool> &kept) {
+  frame.set(op.getResult(),
+            keepScaled(frame.get(op.getInput()), op.getRate().convertToDouble(),
+                       frame.getReading(op.getResult()),
+                       [&](size_t i) { return kept[i]; }));
+}
+
+static LogicalResult evaluate(DropoutOp op, Frame &frame) {
+  setDropped(op, frame, findKept(op, frame));
+  return success();
+}
+
+static LogicalResult evaluate(DropoutWithMaskOp op, Frame &frame) {
+  std::vector<bool> kept = findKept(op, frame);
+  setDropped(op, frame, kept);
+  frame.set(op.getMask(),
+            Tensor::ofIntegers(frame.get(op.getInput()).shape,
+                               std::vector<int64_t>(kept.begin(), kept.end())));
+  return success();
+}
+
+static LogicalResult evaluate(DropoutGradOp op, Frame &frame) {
+  const Tensor &mask = frame.get(op.getMask());
+  frame.set(op.getResult(),
+            keepScaled(frame.get(op.getResultGradient()),
+                       op.getRate().convertToDouble(),
+                       frame.getReading(op.getResult()),
+                       [&](size_t i) { return mask.integers[i] != 0; }));
   return success();
 }
 
@@ -222,6 +277,8 @@ void heddle::interpret::addElementwise(Evaluators &evaluators) {
   evaluators.add<GatedOp>(evaluate);
   evaluators.add<GatedGradOp>(evaluate);
   evaluators.add<DropoutOp>(evaluate);
+  evaluators.add<DropoutWithMaskOp>(evaluate);
+  evaluators.add<DropoutGradOp>(evaluate);
   evaluators.add<AddOp>(evaluate);
   evaluators.add<BiasAddOp>(evaluate);
   evaluators.add<SumLeadingOp>(evaluate);

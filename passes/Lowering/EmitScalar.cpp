@@ -183,11 +183,14 @@ FailureOr<std::string> emitScalarOp(Operation *op,
                llvm::join(llvm::map_range(operands, withoutParentheses), ", "))
         .str();
   if (auto random = dyn_cast<rt::RandomOp>(op))
-    return formatv("int32_t(random::dropoutWord(uint64_t({1}), {0}, 0, "
+    return formatv("int32_t(random::dropoutWord(uint64_t({1}), {0}, {4}, "
                    "uint32_t({2}), uint32_t({3})))",
                    random.getSite(), withoutParentheses(operands[0]),
                    withoutParentheses(operands[1]),
-                   withoutParentheses(operands[2]))
+                   withoutParentheses(operands[2]),
+                   random.getPlane()
+                       ? "uint32_t(" + withoutParentheses(operands[3]) + ")"
+                       : std::string("0"))
         .str();
   // Between these two a number of a narrow format is a float.
   if (isa<arith::TruncFOp>(op) && isNarrowFloat(op->getResult(0).getType()))

@@ -90,6 +90,8 @@ StringRef elementType(Type type) {
     return "f8e4m3";
   if (isa<Float8E5M2Type>(type))
     return "f8e5m2";
+  if (type.isInteger(8))
+    return "int8_t";
   return type.isInteger(64) ? "int64_t" : "int32_t";
 }
 

@@ -2,10 +2,8 @@
 
 #include "passes/Lowering/KernelBodies.h"
 
-#include "heddle/Runtime/Random.h"
+#include "passes/Lowering/Scalars.h"
 
-#include "mlir/Dialect/Arith/IR/Arith.h"
-#include "mlir/Dialect/Math/IR/Math.h"
 #include "llvm/ADT/TypeSwitch.h"
 
 #include <numbers>
@@ -30,61 +28,6 @@ Value BodyBuilder::integer(int64_t value) {
   return arith::ConstantOp::create(builder, location,
                                    builder.getI32IntegerAttr(value));
 }
-
-namespace {
-/// Infix arithmetic on scalars, so that bodies read as formulas.
-struct Scalar {
-  BodyBuilder *body;
-  Value value;
-  operator Value() const { return value; }
-};
-
-template <class OpType>
-Scalar make(Scalar a, Value b) {
-  return {a.body,
-          OpType::create(a.body->builder, a.body->location, a.value, b)};
-}
-Scalar operator+(Scalar a, Scalar b) { return make<arith::AddFOp>(a, b); }
-Scalar operator-(Scalar a, Scalar b) { return make<arith::SubFOp>(a, b); }
-Scalar operator*(Scalar a, Scalar b) { return make<arith::MulFOp>(a, b); }
-Scalar operator/(Scalar a, Scalar b) { return make<arith::DivFOp>(a, b); }
-Scalar operator*(double a, Scalar b) {
-  return Scalar{b.body, b.body->constant(a)} * b;
-}
-Scalar operator+(Scalar a, double b) {
-  return a + Scalar{a.body, a.body->constant(b)};
-}
-Scalar operator-(double a, Scalar b) {
-  return Scalar{b.body, b.body->constant(a)} - b;
-}
-Scalar operator/(double a, Scalar b) {
-  return Scalar{b.body, b.body->constant(a)} / b;
-}
-
-template <class OpType>
-Scalar unary(Scalar a) {
-  return {a.body, OpType::create(a.body->builder, a.body->location, a.value)};
-}
-Scalar sqrt(Scalar a) { return unary<mlir::math::SqrtOp>(a); }
-Scalar exp(Scalar a) { return unary<mlir::math::ExpOp>(a); }
-Scalar log(Scalar a) { return unary<mlir::math::LogOp>(a); }
-Scalar tanh(Scalar a) { return unary<mlir::math::TanhOp>(a); }
-Scalar erf(Scalar a) { return unary<mlir::math::ErfOp>(a); }
-Scalar negate(Scalar a) { return unary<arith::NegFOp>(a); }
-
-Scalar select(Value condition, Scalar a, Scalar b) {
-  return {a.body, arith::SelectOp::create(a.body->builder, a.body->location,
-                                          condition, a.value, b.value)};
-}
-Value compare(BodyBuilder &body, arith::CmpIPredicate predicate, Value a,
-              Value b) {
-  return arith::CmpIOp::create(body.builder, body.location, predicate, a, b);
-}
-Value compare(arith::CmpFPredicate predicate, Scalar a, double b) {
-  return arith::CmpFOp::create(a.body->builder, a.body->location, predicate,
-                               a.value, a.body->constant(b));
-}
-} // namespace
 
 Values BodyBuilder::reduce(ArrayRef<Value> terms, bool maximum) {
   SmallVector<TypedAttr> identity(
@@ -222,11 +165,6 @@ static Value insideFactor(Operation *op, BodyBuilder &body) {
                  body.integer(getColumnShard(op).getExtent()));
 }
 
-static Scalar where(Value condition, Scalar a, double otherwise) {
-  return condition ? select(condition, a, {a.body, a.body->constant(otherwise)})
-                   : a;
-}
-
 static Values rowMax(RowMaxOp op, ArrayRef<Scalar> v, BodyBuilder &body) {
   Scalar x = where(insideFactor(op, body), v[0],
                    -std::numeric_limits<double>::infinity());
@@ -268,19 +206,6 @@ static Values lossGrad(LossGradOp op, ArrayRef<Scalar> v, BodyBuilder &body) {
     gradient = gradient * v[5];
   return {
       where(insideFactor(op, body), where(isCounted(v[3]), gradient, 0), 0)};
-}
-
-/// An element stays where its random word is not below the threshold.
-static Values dropout(DropoutOp op, ArrayRef<Scalar> v, BodyBuilder &body) {
-  double rate = op.getRate().convertToDouble();
-  Value word = rt::RandomOp::create(
-      body.builder, body.location, body.builder.getI32Type(),
-      body.builder.getI32IntegerAttr(static_cast<int32_t>(op.getSite())),
-      v[1].value, v[2].value, body.column);
-  Value keeps = compare(
-      body, arith::CmpIPredicate::uge, word,
-      body.integer(static_cast<int32_t>(random::dropoutThreshold(rate))));
-  return {where(keeps, 1 / (1 - rate) * v[0], 0)};
 }
 
 static Value sumAll(BodyBuilder &body, Value term, Type type) {
@@ -369,7 +294,9 @@ Values lowering::buildBody(Operation *op, ArrayRef<Value> operands,
         return Values{v[0] * v[2] * derivative(a.getKind(), v[1]),
                       v[0] * activate(a.getKind(), v[1])};
       })
-      .Case<DropoutOp>([&](auto drop) { return dropout(drop, v, body); })
+      .Case<DropoutOp, DropoutWithMaskOp, DropoutGradOp, ProbabilitiesOp,
+            ProbabilitiesGradOp>(
+          [&](auto o) { return buildHeadBody(o, operands, body); })
       .Case<RmsNormOp>([&](auto norm) { return rmsNorm(norm, v, body); })
       .Case<RmsNormGradOp>([&](auto) { return rmsNormGrad(v, body); })
       .Case<LayerNormOp>([&](auto norm) { return layerNorm(norm, v, body); })
@@ -446,19 +373,37 @@ static KernelForm elementwiseForm(Operation *op) {
   return form;
 }
 
+/// The form of dropout and of attention's probabilities.
+static std::optional<KernelForm> formOfHeads(Operation *op) {
+  using enum Role;
+  return llvm::TypeSwitch<Operation *, std::optional<KernelForm>>(op)
+      .Case<DropoutOp, DropoutWithMaskOp>([&](auto drop) {
+        bool ofHeads = drop.getSite() == DropoutSite::Attention;
+        SmallVector<Role> results(drop->getNumResults(), Full);
+        return formOf(drop.getInput(), lastOf(drop.getInput()),
+                      {Full, Scalar, ofHeads ? PerRows : PerRow}, results);
+      })
+      .Case<ProbabilitiesOp>([&](auto p) {
+        return formOf(p.getScores(), lastOf(p.getScores()),
+                      {Full, PerRows, FullPerRows, PerRows, FullPerRows},
+                      {Full});
+      })
+      .Case<ProbabilitiesGradOp>([&](auto p) {
+        return formOf(p.getProbabilities(), lastOf(p.getProbabilities()),
+                      {Full, Full}, {Full});
+      })
+      .Default([](Operation *) { return std::nullopt; });
+}
+
 std::optional<KernelForm> lowering::getKernelForm(Operation *op) {
   using enum Role;
   return llvm::TypeSwitch<Operation *, std::optional<KernelForm>>(op)
       .Case<AddOp, CastOp, ActivationOp, ActivationGradOp, GatedOp, GatedGradOp,
-            TokenLossOp, ClipFactorOp, AdamWOp, SgdOp>(
+            DropoutGradOp, TokenLossOp, ClipFactorOp, AdamWOp, SgdOp>(
           [&](auto) { return elementwiseForm(op); })
       .Case<BiasAddOp>([&](auto add) {
         return formOf(add.getInput(), elementsOf(add.getBias()),
                       {Full, PerColumn}, {Full});
-      })
-      .Case<DropoutOp>([&](auto drop) {
-        return formOf(drop.getInput(), lastOf(drop.getInput()),
-                      {Full, Scalar, PerRow}, {Full});
       })
       .Case<RmsNormOp>([&](auto norm) {
         return formOf(norm.getInput(), lastOf(norm.getInput()),
@@ -503,5 +448,5 @@ std::optional<KernelForm> lowering::getKernelForm(Operation *op) {
             }
             return form;
           })
-      .Default([](Operation *) { return std::nullopt; });
+      .Default([](Operation *other) { return formOfHeads(other); });
 }

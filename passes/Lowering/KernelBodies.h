@@ -10,8 +10,9 @@
 
 namespace heddle::lowering {
 
-/// What a value of an op is to a kernel of rows x columns.
-enum class Role { Full, PerRow, PerColumn, Scalar };
+/// What a value of an op is to a kernel of rows x columns. Per rows, and full
+/// per rows: as many neighbouring rows share one as there are times more rows.
+enum class Role { Full, PerRow, PerColumn, Scalar, PerRows, FullPerRows };
 
 /// The iteration space of an op as a kernel, and the roles of its values.
 struct KernelForm {
@@ -29,6 +30,8 @@ std::optional<KernelForm> getKernelForm(mlir::Operation *op);
 /// The part of its columns' factor that `op` works on; null where that is the
 /// whole.
 dist::ShardAttr getColumnShard(mlir::Operation *op);
+/// Whether an op must know which head of the whole model a row is.
+bool needsHeads(mlir::Operation *op);
 /// Whether some rank's columns of an op are padding, so that it must know where
 /// its columns begin.
 bool hasPaddedColumns(mlir::Operation *op);
@@ -54,7 +57,10 @@ struct BodyBuilder {
   int64_t elements; ///< rows x columns
   /// The number of the column in the whole factor, and what lies behind its
   /// end; null where the op has no shard.
-  mlir::Value column;
+  mlir::Value column = {};
+  /// Where rows are heads of queries: the number of the row, and those of the
+  /// first KV head and the first query head of each; null elsewhere.
+  mlir::Value row = {}, firstGroup = {}, firstHead = {};
 
   mlir::Value constant(double value);
   mlir::Value integer(int64_t value);
@@ -69,6 +75,11 @@ struct BodyBuilder {
 llvm::SmallVector<mlir::Value> buildBody(mlir::Operation *op,
                                          llvm::ArrayRef<mlir::Value> operands,
                                          BodyBuilder &body);
+
+/// The same of dropout, of attention's probabilities and of their gradients.
+llvm::SmallVector<mlir::Value>
+buildHeadBody(mlir::Operation *op, llvm::ArrayRef<mlir::Value> operands,
+              BodyBuilder &body);
 
 /// The gradients that are sums along columns, from one element's scalars: for
 /// norms of weight (and bias), for `sum_leading` of its input.

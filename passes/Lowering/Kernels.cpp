@@ -83,8 +83,40 @@ static std::optional<Space> spaceOf(ArrayRef<Operation *> ops) {
 /// Whether an op must know the numbers of its columns.
 static bool needsColumn(Operation *op) {
   using namespace transformer;
-  return isa<PickOp, LossGradOp, DropoutOp>(op) ||
+  return isa<PickOp, LossGradOp, DropoutOp, DropoutWithMaskOp>(op) ||
          (isa<RowMaxOp, RowSumExpOp>(op) && hasPaddedColumns(op));
+}
+
+/// Whether the rows of two ops are the same heads of the whole model. Of
+/// probabilities only the number among those of a KV head counts.
+static bool haveSameHeads(Operation *one, Operation *other) {
+  using transformer::ProbabilitiesOp;
+  return dist::getShard(one, "r") == dist::getShard(other, "r") &&
+         (isa<ProbabilitiesOp>(one) || isa<ProbabilitiesOp>(other) ||
+          dist::getShard(one, "g") == dist::getShard(other, "g"));
+}
+
+/// Whether an op has a launch of sums along columns, which reads its operands
+/// where they are stored.
+static bool readsStored(Operation *op) {
+  return isa<transformer::RmsNormGradOp, transformer::LayerNormGradOp>(op);
+}
+
+/// Whether the op behind `op` alone reads its results, and also those of
+/// `open`: one kernel can do all and stores none of both, though `op` itself
+/// reads nothing of `open`.
+static bool leadsBack(ArrayRef<Operation *> open, Operation *op) {
+  Operation *next = op->getNextNode();
+  if (!next || !isKernelOp(next) || readsStored(next) || op->use_empty() ||
+      !llvm::all_of(op->getUsers(),
+                    [&](Operation *user) { return user == next; }))
+    return false;
+  bool readsOpen = llvm::any_of(next->getOperands(), [&](Value operand) {
+    return llvm::is_contained(open, operand.getDefiningOp());
+  });
+  SmallVector<Operation *> all(open);
+  all.push_back(op);
+  return readsOpen && canJoin(all, next);
 }
 
 bool lowering::canJoin(ArrayRef<Operation *> open, Operation *op) {
@@ -103,11 +135,13 @@ bool lowering::canJoin(ArrayRef<Operation *> open, Operation *op) {
       return false;
   }
   for (Operation *other : open)
-    if (needsColumn(op) && needsColumn(other) &&
-        getColumnShard(other) != getColumnShard(op))
+    if ((needsColumn(op) && needsColumn(other) &&
+         getColumnShard(other) != getColumnShard(op)) ||
+        (needsHeads(op) && needsHeads(other) && !haveSameHeads(op, other)))
       return false;
   std::optional<Space> space = spaceOf(open);
-  return uses && space && joinSpaces(*space, *form, op).has_value();
+  return space && joinSpaces(*space, *form, op) &&
+         (uses || leadsBack(open, op));
 }
 
 //===----------------------------------------------------------------------===//
@@ -171,7 +205,7 @@ void lowering::launchRaw(
                                      launch.skeleton, launch.operands);
   BodyBuilder body{OpBuilder::atBlockEnd(&kernel.getBody().front()),
                    program.op.getLoc(), launch.columns,
-                   launch.rows * launch.columns, Value()};
+                   launch.rows * launch.columns};
   SmallVector<Value> results = build(body, kernel);
   rt::YieldOp::create(body.builder, body.location, results);
   std::string symbol = nameKernel(program, kernel, launch.name);
@@ -204,6 +238,14 @@ public:
     columns = true;
     this->shard = shard;
   }
+  /// The op whose heads some op must know.
+  void needHeads(Operation *op) {
+    if (!heads || isa<transformer::ProbabilitiesOp>(heads))
+      heads = op;
+  }
+
+  /// While a body is built: the elements of operands that are full per rows.
+  DenseMap<Value, Value> fullPerRows;
 
   using Body =
       llvm::function_ref<void(BodyBuilder &, DenseMap<Value, Value> &scalars)>;
@@ -220,6 +262,8 @@ private:
   };
 
   std::string freshName(Value value);
+  Value argumentOf(const Operand &operand);
+  void addHeads(KernelLaunch &kernel, Location location);
 
   BlockLowering &lowering;
   Space space;
@@ -227,6 +271,7 @@ private:
   llvm::StringMap<unsigned> names;
   dist::ShardAttr shard;
   bool columns = false;
+  Operation *heads = nullptr;
 };
 
 } // namespace heddle::lowering
@@ -267,8 +312,10 @@ void KernelGroup::addOutput(Value value, Role role) {
 static OperandKind kindOf(Role role) {
   switch (role) {
   case Role::Full:
+  case Role::FullPerRows:
     return OperandKind::full;
   case Role::PerRow:
+  case Role::PerRows:
     return OperandKind::per_row;
   case Role::PerColumn:
     return OperandKind::per_column;
@@ -276,6 +323,38 @@ static OperandKind kindOf(Role role) {
     return OperandKind::scalar;
   }
   llvm_unreachable("all roles are handled");
+}
+
+/// A buffer as an operand of its role: rows that share one have no distance.
+Value KernelGroup::argumentOf(const Operand &operand) {
+  if (operand.role != Role::PerRows && operand.role != Role::FullPerRows)
+    return operand.buffer;
+  int64_t elements = elementsOf(operand.input);
+  int64_t width = operand.role == Role::PerRows ? 1 : space.columns;
+  int64_t held = elements / width;
+  SmallVector<int64_t> shape = {held, space.rows / held}, strides = {width, 0};
+  if (operand.role == Role::FullPerRows) {
+    shape.push_back(width);
+    strides.push_back(1);
+  }
+  return lowering.viewAs(operand.buffer, shape, strides);
+}
+
+/// Numbers that tell which head of the whole model a row is.
+void KernelGroup::addHeads(KernelLaunch &kernel, Location location) {
+  auto add = [&](StringRef name, OperandKind kind, Value number) {
+    kernel.operands.push_back(
+        rt::OperandAttr::get(number.getContext(), name, OperandMode::read, kind,
+                             lowering.getBuilder().getI32Type()));
+    kernel.arguments.push_back(number);
+  };
+  ArrayRef<int64_t> shape =
+      cast<RankedTensorType>(heads->getOperand(0).getType()).getShape();
+  add("row", OperandKind::row_index, lowering.beginOfShard(location, {}, 0));
+  add("first_group", OperandKind::integer,
+      lowering.beginOfShard(location, dist::getShard(heads, "g"), shape[2]));
+  add("first_head", OperandKind::integer,
+      lowering.beginOfShard(location, dist::getShard(heads, "r"), shape[3]));
 }
 
 LogicalResult KernelGroup::launch(StringRef name, rt::Skeleton skeleton,
@@ -289,7 +368,7 @@ LogicalResult KernelGroup::launch(StringRef name, rt::Skeleton skeleton,
     kernel.operands.push_back(rt::OperandAttr::get(
         context, operand.name, operand.mode, kindOf(operand.role),
         cast<rt::BufType>(operand.buffer.getType()).getElementType()));
-    kernel.arguments.push_back(operand.buffer);
+    kernel.arguments.push_back(argumentOf(operand));
   }
   if (columns) {
     kernel.operands.push_back(
@@ -298,13 +377,23 @@ LogicalResult KernelGroup::launch(StringRef name, rt::Skeleton skeleton,
     kernel.arguments.push_back(
         lowering.beginOfShard(location, shard, space.columns));
   }
+  const size_t numbers = kernel.operands.size();
+  if (heads)
+    addHeads(kernel, location);
   launchRaw(lowering, kernel, [&](BodyBuilder &body, rt::KernelOp op) {
     DenseMap<Value, Value> scalars;
     for (auto [i, operand] : llvm::enumerate(operands))
       if (operand.input)
-        scalars[operand.input] = op.getArgumentOf(i);
+        (operand.role == Role::FullPerRows ? fullPerRows
+                                           : scalars)[operand.input] =
+            op.getArgumentOf(i);
     if (columns)
       body.column = op.getArgumentOf(operands.size());
+    if (heads) {
+      body.row = op.getArgumentOf(numbers);
+      body.firstGroup = op.getArgumentOf(numbers + 1);
+      body.firstHead = op.getArgumentOf(numbers + 2);
+    }
     build(body, scalars);
     SmallVector<Value> results;
     for (auto [i, operand] : llvm::enumerate(operands)) {
@@ -358,6 +447,23 @@ static Value asStored(BodyBuilder &body, Value scalar, Type element) {
                                stored);
 }
 
+/// What is read outside the group.
+static void addOutputs(KernelGroup &group, BlockLowering &lowering,
+                       ArrayRef<Operation *> ops, const Space &space) {
+  for (Operation *op : ops) {
+    KernelForm form = *getKernelForm(op);
+    for (auto [value, own] : llvm::zip(op->getResults(), form.results)) {
+      bool leaves =
+          lowering.isBound(value) ||
+          llvm::any_of(value.getUsers(), [&](Operation *user) {
+            return !llvm::is_contained(ops, user) || readsStored(user);
+          });
+      if (leaves)
+        group.addOutput(value, roleOf(form, value, own, space));
+    }
+  }
+}
+
 /// The kernel of the group itself.
 static LogicalResult launchRows(BlockLowering &lowering,
                                 ArrayRef<Operation *> ops, Space space) {
@@ -367,6 +473,7 @@ static LogicalResult launchRows(BlockLowering &lowering,
   for (Operation *op : ops) {
     KernelForm form = *getKernelForm(op);
     reducesAll |= form.reducesAll;
+    onlyElements &= form.flexible || form.reducesAll;
     for (auto [value, own] : llvm::zip(op->getOperands(), form.operands)) {
       Role role = roleOf(form, value, own, space);
       onlyElements &= role == Role::Full || role == Role::Scalar;
@@ -378,29 +485,21 @@ static LogicalResult launchRows(BlockLowering &lowering,
           roleOf(form, value, own, space) == Role::Full || form.reducesAll;
       made.insert(value);
     }
-    if (needsColumn(op)) {
+    if (needsColumn(op))
       group.needColumns(getColumnShard(op));
-      onlyElements = false;
-    }
+    if (needsHeads(op))
+      group.needHeads(op);
   }
-  for (Operation *op : ops) {
-    KernelForm form = *getKernelForm(op);
-    for (auto [value, own] : llvm::zip(op->getResults(), form.results)) {
-      bool leaves = lowering.isBound(value) ||
-                    llvm::any_of(value.getUsers(), [&](Operation *user) {
-                      return !llvm::is_contained(ops, user) ||
-                             isa<transformer::RmsNormGradOp,
-                                 transformer::LayerNormGradOp>(user);
-                    });
-      if (leaves)
-        group.addOutput(value, roleOf(form, value, own, space));
-    }
-  }
+  addOutputs(group, lowering, ops, space);
   auto build = [&](BodyBuilder &body, DenseMap<Value, Value> &scalars) {
     for (Operation *op : ops) {
+      KernelForm form = *getKernelForm(op);
       SmallVector<Value> operands;
-      for (Value operand : op->getOperands())
-        operands.push_back(scalars.lookup(operand));
+      // One value may be what a row has once, and the keys of all rows.
+      for (auto [operand, role] : llvm::zip(op->getOperands(), form.operands))
+        operands.push_back(role == Role::FullPerRows
+                               ? group.fullPerRows.lookup(operand)
+                               : scalars.lookup(operand));
       for (auto [result, scalar] :
            llvm::zip(op->getResults(), buildBody(op, operands, body))) {
         const bool isRead =

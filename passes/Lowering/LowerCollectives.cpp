@@ -53,6 +53,12 @@ LogicalResult BlockLowering::lowerCollective(Operation *op) {
   Value input = placeOf(op->getOperand(0));
   std::string label = labelOf(op);
   auto axes = op->getAttrOfType<ArrayAttr>("axes");
+  if (cast<rt::BufType>(input.getType()).getElementType().isInteger(8) &&
+      !isa<dist::SliceOp>(op))
+    return op->emitOpError()
+           << "moves a mask of dropout between ranks, which no collective "
+              "does; lay it where backward reads it (tensor.saved), or set "
+              "dropout_masks to \"drawn_again\"";
   if (!isa<dist::SliceOp, dist::MakePartialOp>(op))
     program.communicators.insert(axes);
   llvm::TypeSwitch<Operation *>(op)

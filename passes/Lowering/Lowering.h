@@ -128,6 +128,7 @@ private:
   mlir::LogicalResult lowerContract(transformer::ContractOp op);
   mlir::LogicalResult lowerAmax(transformer::AmaxOp op);
   mlir::LogicalResult lowerQuantize(transformer::QuantizeOp op);
+  mlir::LogicalResult lowerInPieces(transformer::ContractOp op);
   /// What attention with dropout reads; all null without.
   struct AttentionDropout {
     mlir::Value seed, tokenNumbers, firstGroup, firstHead;

@@ -18,7 +18,7 @@ def LowerToRtPass : Pass<"lowering-lower-to-rt", "::mlir::ModuleOp"> {
 
     - Expects: `collectives-partition` has run; functions for segments, `@step`.
     - Leaves: one `rt.program` beside the `transformer.state`s.
-    - Skips: nothing; a contraction that is not one matrix product is an error.
+    - Skips: nothing; a contraction of which no loops over matrix products can be made is an error.
   }];
   let dependentDialects = ["::heddle::rt::RtDialect", "::mlir::arith::ArithDialect", "::mlir::math::MathDialect"];
 }

@@ -41,6 +41,8 @@ static FailureOr<OwningOpRef<ModuleOp>> import(MLIRContext &context,
   shape.sequences = input.plan.axisSize("dp") * input.plan.microBatch;
   shape.sequenceLength = input.train.sequenceLength;
   shape.microBatches = input.plan.microBatches;
+  shape.unfusedAttention = input.plan.attention == PlanAttention::Unfused;
+  shape.savesMasks = input.plan.dropoutMasks == PlanMasks::Saved;
   FailureOr<OwningOpRef<ModuleOp>> module =
       importModel(context, input.model, shape);
   if (succeeded(module))

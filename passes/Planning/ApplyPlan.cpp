@@ -163,6 +163,8 @@ private:
       else
         entry.set("values", builder.getStrArrayAttr(
                                 llvm::to_vector_of<StringRef>(*values)));
+      if (plan.save == PlanSave::LinearInputs)
+        entry.set("linear_inputs", builder.getUnitAttr());
       if (!one.prune)
         entry.set("whole", builder.getUnitAttr());
       any |= one.kind != PlanRecomputeKind::Values || !one.values.empty();

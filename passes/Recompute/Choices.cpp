@@ -32,6 +32,7 @@ static FailureOr<Choice> readChoice(ModuleOp module, DictionaryAttr entry) {
   choice.kind =
       entry.contains("full") ? Choice::Kind::Full : Choice::Kind::Selective;
   choice.whole = entry.contains("whole");
+  choice.keepsLinearInputs = entry.contains("linear_inputs");
   return choice;
 }
 

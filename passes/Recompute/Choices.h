@@ -12,7 +12,11 @@ struct Choice {
   enum class Kind { Values, Selective, Full };
   Kind kind = Kind::Values;
   llvm::SmallVector<std::string> values; ///< of Values; none: nothing
-  bool whole = false; ///< of Full: also what backward does not read
+  /// Also what backward does not read: of Full all, of Selective the product of
+  /// probabilities and values.
+  bool whole = false;
+  bool keepsLinearInputs =
+      false; ///< of Selective: those of parameters' products
 
   bool operator==(const Choice &) const = default;
   /// "listed", "selective" or "full": why a region is there.

@@ -58,6 +58,20 @@ bool Forward::isCostly(Operation *op) {
              dist::AllToAllOp, dist::PermuteOp>(op);
 }
 
+bool Forward::makesScores(Operation *op) {
+  return isa<ContractOp>(op) &&
+         llvm::any_of(op->getUsers(), llvm::IsaPred<ProbabilitiesOp>);
+}
+
+bool Forward::readsProbabilities(Operation *op) {
+  return isa<ContractOp>(op) && llvm::any_of(op->getOperands(), [](Value v) {
+           Operation *maker = v.getDefiningOp();
+           if (isa_and_nonnull<DropoutOp, DropoutWithMaskOp>(maker))
+             maker = maker->getOperand(0).getDefiningOp();
+           return isa_and_nonnull<ProbabilitiesOp>(maker);
+         });
+}
+
 bool Forward::isCarried(Value value) {
   auto argument = dyn_cast<BlockArgument>(value);
   if (!argument)
@@ -79,7 +93,7 @@ FailureOr<Repeated> Forward::resolve(const Choice &choice, ValueRange needed) {
   case Choice::Kind::Values:
     return listed(choice);
   case Choice::Kind::Selective:
-    return selective(needed);
+    return selective(choice, needed);
   case Choice::Kind::Full:
     return full(needed);
   }
@@ -112,26 +126,44 @@ FailureOr<Repeated> Forward::listed(const Choice &choice) {
   return repeated;
 }
 
-bool Forward::isCheap(Value value, ValueRange needed, Repeated &repeated) {
+bool Forward::makesLinearInput(Operation *op) {
+  auto isParameter = [&](Value value) {
+    if (Operation *maker = value.getDefiningOp())
+      return isAlwaysRepeated(maker);
+    return function.getArgAttr(cast<BlockArgument>(value).getArgNumber(),
+                               kStateName) != nullptr;
+  };
+  return llvm::any_of(op->getUsers(), [&](Operation *user) {
+    if (auto product = dyn_cast<ContractOp>(user))
+      return isParameter(product.getLhs()) || isParameter(product.getRhs());
+    return isCostly(user) && !isa<dist::CostOpInterface>(user) &&
+           makesLinearInput(user);
+  });
+}
+
+bool Forward::isCheap(Value value, const Choice &choice, ValueRange needed,
+                      Repeated &repeated) {
   Operation *op = value.getDefiningOp();
   if (!op)
     return !isCarried(value);
   if (isAlwaysRepeated(op))
     return true;
-  if (isCostly(op))
+  if ((isCostly(op) && !makesScores(op)) ||
+      (choice.keepsLinearInputs && makesLinearInput(op)))
     return false;
   Repeated all = {op};
   for (Value operand : op->getOperands())
-    if (!llvm::is_contained(needed, operand) && !isCheap(operand, needed, all))
+    if (!llvm::is_contained(needed, operand) &&
+        !isCheap(operand, choice, needed, all))
       return false;
   repeated.insert(all.begin(), all.end());
   return true;
 }
 
-Repeated Forward::selective(ValueRange needed) {
+Repeated Forward::selective(const Choice &choice, ValueRange needed) {
   Repeated repeated;
   for (Value value : needed)
-    (void)isCheap(value, needed, repeated);
+    (void)isCheap(value, choice, needed, repeated);
   return repeated;
 }
 

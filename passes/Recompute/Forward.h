@@ -32,6 +32,11 @@ public:
   bool isAlwaysRepeated(mlir::Operation *op);
   /// Whether repeating an op takes operations or traffic that count.
   static bool isCostly(mlir::Operation *op);
+  /// Whether an op is the product of queries and keys in front of attention's
+  /// probabilities: few operations for the bytes that it takes to save these.
+  static bool makesScores(mlir::Operation *op);
+  /// Whether an op is the product of probabilities and values.
+  static bool readsProbabilities(mlir::Operation *op);
   /// Arguments that go from block to block.
   bool isCarried(mlir::Value value);
 
@@ -42,10 +47,14 @@ public:
 
 private:
   mlir::FailureOr<Repeated> listed(const Choice &choice);
-  Repeated selective(mlir::ValueRange needed);
+  Repeated selective(const Choice &choice, mlir::ValueRange needed);
   /// Whether a value can be made of needed ones by ops that cost nothing that
-  /// counts; adds these to `repeated`.
-  bool isCheap(mlir::Value value, mlir::ValueRange needed, Repeated &repeated);
+  /// counts, and that the choice lets be repeated; adds these to `repeated`.
+  bool isCheap(mlir::Value value, const Choice &choice, mlir::ValueRange needed,
+               Repeated &repeated);
+  /// Whether a product with a parameter reads what an op makes, or what a
+  /// collective makes of it.
+  bool makesLinearInput(mlir::Operation *op);
   Repeated full(mlir::ValueRange needed);
   /// The value of which all of `needed` that depends on what goes from block to
   /// block can be made; null where that takes more than what goes itself.

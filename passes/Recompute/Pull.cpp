@@ -101,9 +101,12 @@ private:
   void visitAll(Half &half, Group &group) {
     for (Operation &op :
          forward.getFunction().getBody().front().without_terminator())
-      for (Value result : op.getResults())
-        if (isRepeated(&op) && Forward::isCostly(&op))
+      if (isRepeated(&op) && Forward::isCostly(&op))
+        for (Value result : op.getResults())
           visit(result, half, group);
+      else if (choice.kind == Choice::Kind::Selective &&
+               Forward::readsProbabilities(&op))
+        repeat(&op, half, group);
   }
 
   /// What has to be there for a value to be there.
@@ -119,6 +122,10 @@ private:
       half.kept.insert(value);
       return;
     }
+    repeat(op, half, group);
+  }
+
+  void repeat(Operation *op, Half &half, Group &group) {
     for (Value operand : op->getOperands())
       visit(operand, half, group);
     half.repeats.insert(op);

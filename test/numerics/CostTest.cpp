@@ -238,6 +238,55 @@ TEST_P(CostOfModel, EqualsTheProgramWithDropout) {
   }
 }
 
+/// Attention as products, masks drawn again or saved, and what backward
+/// computes again of both.
+constexpr const char *kUnfused[] = {
+    R"()",
+    R"(, "dropout_masks": "saved")",
+    R"(, "dropout_masks": "saved", "recompute": "selective")",
+    R"(, "dropout_masks": "saved", "save": "linear_inputs",
+         "recompute": "selective")",
+    R"(, "recompute": [{"selective": true, "prune": false}])",
+    R"(, "dropout_masks": "saved", "recompute": "full")",
+    R"(, "dropout_masks": "saved", "recompute": ["p", "o"])",
+};
+
+TEST_P(CostOfModel, EqualsTheProgramOfUnfusedAttention) {
+  ModelConfig model = withoutDropout(GetParam().config);
+  for (size_t i = 0; i < std::size(kUnfused); ++i)
+    for (size_t k : {i, i + 3, i + 4}) {
+      const Shape &shape = kShapes[k % std::size(kShapes)];
+      std::string members =
+          std::string(R"(, "attention": "unfused")") + kUnfused[i];
+      if (knowsCut(model, shape) && k % 3 > 0)
+        members += k % 3 == 1 ? kCut : kGathered;
+      if (k % 2 > 0)
+        model.dropout = {0.1, 0.1, 0.1};
+      if (k % 4 > 1)
+        members += kFormats[0];
+      SCOPED_TRACE(fmt::format("dp {} tp {} micro-batches {} x {}{}", shape.dp,
+                               shape.tp, shape.microBatches, shape.microBatch,
+                               members));
+      checkProgram(model, settingsOf(shape),
+                   planOf(model, shape, "\"megatron\"", members));
+      model.dropout = {};
+    }
+}
+
+// Masks of what flows between blocks are saved beside attention's kernel too.
+TEST(CostOfProgram, EqualsTheProgramThatSavesMasks) {
+  ModelConfig model = withoutDropout(kModels[5].config);
+  model.dropout = {0, 0.1, 0.1};
+  for (const char *members : {R"(, "dropout_masks": "saved")",
+                              R"(, "dropout_masks": "saved",
+                                   "sequence_parallel": true)"})
+    for (const Shape &shape : {kShapes[1], kShapes[2]}) {
+      SCOPED_TRACE(members);
+      checkProgram(model, settingsOf(shape),
+                   planOf(model, shape, "\"megatron\"", members));
+    }
+}
+
 INSTANTIATE_TEST_SUITE_P(Families, CostOfModel, testing::ValuesIn(kModels),
                          [](const auto &info) { return info.param.name; });
 

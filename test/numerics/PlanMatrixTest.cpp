@@ -129,6 +129,28 @@ const Sequences kRecompute[] = {
       "zero": {"stage": 2, "reduce": "every_micro_batch"})"},
 };
 
+const Model kWindowed = {
+    "mistral",
+    R"({"model_type": "mistral", "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2,
+      "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 4, "vocab_size": 32, "hidden_act": "silu",
+      "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "sliding_window": 3})"};
+
+/// Attention as products, against one kernel on one device.
+const Sequences kUnfused[] = {
+    {"_unfused", R"(, "attention": "unfused")"},
+    {"_unfused_masks_sp", R"(, "attention": "unfused",
+      "dropout_masks": "saved", "sequence_parallel": true)"},
+    {"_unfused_selective", R"(, "attention": "unfused",
+      "dropout_masks": "saved", "recompute": "selective")"},
+    {"_unfused_published", R"(, "attention": "unfused",
+      "dropout_masks": "saved", "save": "linear_inputs",
+      "sequence_parallel": true, "zero": {"stage": 2},
+      "recompute": [{"selective": true, "prune": false}])"},
+    {"_unfused_full", R"(, "attention": "unfused", "recompute": "full")"},
+    {"_unfused_bf16", R"(, "attention": "unfused", "precision": "bf16",
+      "dropout_masks": "saved", "recompute": ["p", "o"])"},
+};
+
 struct Case {
   const Model *model;
   int64_t dp, tp, microBatches;
@@ -191,6 +213,19 @@ std::vector<Case> recomputeCases() {
       cases.push_back({&model, 2, 2, 2, &again});
   for (const Sequences &again : kRecompute)
     cases.push_back({&kDropoutModels[3], 2, 4, 2, &again});
+  return cases;
+}
+
+std::vector<Case> unfusedCases() {
+  std::vector<Case> cases;
+  for (const Sequences &unfused : kUnfused) {
+    for (const Model &model : kModels)
+      cases.push_back({&model, 2, 2, 2, &unfused});
+    for (const Model &model : kDropoutModels)
+      for (auto [dp, tp] : {std::pair(4, 1), std::pair(1, 4)})
+        cases.push_back({&model, dp, tp, 1, &unfused});
+    cases.push_back({&kWindowed, 2, 2, 1, &unfused});
+  }
   return cases;
 }
 
@@ -308,6 +343,8 @@ INSTANTIATE_TEST_SUITE_P(Formats, PlanMatrix, testing::ValuesIn(formatCases()),
                          [](const auto &info) { return info.param.name(); });
 INSTANTIATE_TEST_SUITE_P(Recompute, PlanMatrix,
                          testing::ValuesIn(recomputeCases()),
+                         [](const auto &info) { return info.param.name(); });
+INSTANTIATE_TEST_SUITE_P(Unfused, PlanMatrix, testing::ValuesIn(unfusedCases()),
                          [](const auto &info) { return info.param.name(); });
 INSTANTIATE_TEST_SUITE_P(Dropout, PlanMatrix, testing::ValuesIn(dropoutCases()),
                          [](const auto &info) { return info.param.name(); });

@@ -91,6 +91,17 @@ DROPOUT_PLANS = [("gpt2-dropout", 2, 2, 4, SP), ("gpt2-dropout", 1, 4, 1, WHOLE)
                  ("llama-dropout", 2, 4, 1, WHOLE), ("llama-dropout", 2, 2, 1, edge({})),
                  ("qwen2-ragged-dropout", 4, 2, 4, WHOLE), ("gpt2-dropout", 1, 1, 4, WHOLE)]
 
+# Attention as products, against one kernel on one device; with masks saved and drawn again.
+PRODUCTS = {"attention": "unfused"}
+KEPT = {**PRODUCTS, "dropout_masks": "saved"}
+UNFUSED_PLANS = [("llama", 2, 2, 1, {**WHOLE, **PRODUCTS}), ("gpt2-dropout", 2, 2, 4, {**SP, **KEPT}),
+                 ("llama-ragged-dropout", 1, 8, 1, {**WHOLE, **PRODUCTS}),
+                 ("llama-ragged-dropout", 2, 2, 4, {**SP, **KEPT, "recompute": "selective"}),
+                 ("qwen2-ragged", 1, 4, 1, {**GATHERED, **PRODUCTS}), ("qwen3", 4, 2, 4, {**WHOLE, **PRODUCTS}),
+                 ("qwen3-ragged", 2, 1, 1, {**WHOLE, **PRODUCTS, "recompute": "full"}),
+                 ("gpt2-dropout", 1, 2, 4, {**WHOLE, **KEPT, **BF16[0]}),
+                 ("qwen2", 2, 4, 1, {**SP, **PRODUCTS, **BF16[1]})]
+
 
 def stages(schedule, *layers, head=None, **more):
     """Stages of the two layers of a model, by rank of pp and chunk."""
@@ -128,6 +139,7 @@ def describe(tensor):
     forms = [key for key in ("sequence_parallel", "save_gathered") if tensor.get(key)]
     forms += [f"zero {tensor['zero']['stage']}"] if "zero" in tensor else []
     forms += [" ".join(tensor["precision"].values())] if "precision" in tensor else []
+    forms += [f"{key} {tensor[key]}" for key in ("attention", "dropout_masks", "recompute") if key in tensor]
     if isinstance(tensor["tensor"], str):
         return " ".join(["megatron", *forms])
     return " ".join([f"values {json.dumps(tensor['tensor'].get('values', []))}"[:100], *forms])
@@ -228,7 +240,8 @@ def main():
     chosen = [(case, False) for case in cases[:arguments.threads]]
     chosen += [(case, True) for case in wide[:arguments.mpi]]
     chosen += [(case, False) for case in OTHER_PLANS[:arguments.threads] + DROPOUT_PLANS[:arguments.threads]
-               + STAGE_PLANS[:arguments.threads] + BF16_PLANS[:arguments.threads]]
+               + STAGE_PLANS[:arguments.threads] + BF16_PLANS[:arguments.threads]
+               + UNFUSED_PLANS[:arguments.threads // 2]]
     cut = list(sequence_parallel_cases())
     random.Random(arguments.seed).shuffle(cut)
     chosen += [(case, False) for case in cut[:arguments.threads // 2]]

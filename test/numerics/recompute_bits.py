@@ -49,13 +49,19 @@ PLAIN = plan(1, 2, 2, 2)
 RUNS = plan(1, 2, 2, 4, sequence_parallel=True, overlap={"memory_bytes": 10**9},
             zero={"stage": 3, "gather": "every_pass", "prefetch": 1})
 STAGES = plan(2, 2, 1, 2, "one_f_one_b")
+UNFUSED = plan(1, 2, 2, 2, attention="unfused", dropout_masks="saved")
 APART = plan(2, 1, 2, 4, "zb_h1", sequence_parallel=True)
 PLANS = [("gpt2", PLAIN, DROPOUT), ("llama", RUNS, ""), ("llama", STAGES, DROPOUT), ("gpt2", APART, DROPOUT),
          ("mistral", PLAIN, DROPOUT), ("mistral", STAGES, ""), ("qwen2", RUNS, DROPOUT),
          ("qwen2", plan(1, 2, 3, 2), ""), ("qwen3", APART, ""), ("qwen3", RUNS, DROPOUT),
          *((name, {**base, "precision": {"recipe": recipe}}, dropout) for name, base, dropout, recipe in
            [("llama", PLAIN, DROPOUT, "fp8"), ("gpt2", RUNS, "", "bf16"), ("qwen3", STAGES, "", "fp8"),
-            ("qwen2", APART, "", "bf16"), ("gpt2", RUNS, "", "fp8"), ("qwen2", APART, "", "fp8")])]
+            ("qwen2", APART, "", "bf16"), ("gpt2", RUNS, "", "fp8"), ("qwen2", APART, "", "fp8")]),
+         ("gpt2", UNFUSED, DROPOUT), ("mistral", {**PLAIN, "attention": "unfused"}, ""),
+         ("qwen3", {**APART, "attention": "unfused", "dropout_masks": "saved"}, DROPOUT)]
+# In turn with other plans' budgets: what is large beside its operations, also with inputs of products saved.
+OF_UNFUSED = [{"recompute": "selective"}, {"recompute": "selective", "save": "linear_inputs"},
+              {"recompute": [{"selective": True, "prune": False}]}, {"recompute": ["p", "o"]}]
 # Members of a plan; {"budget": share} of what a layer saves where nothing is computed again.
 CHOICES = [{"recompute": "full"}, {"recompute": "selective"}, {"budget": 0.6},
            {"recompute": [{"full": True, "prune": False}]}, {"recompute": ["n1", "n2", "m"]}, {"budget": 0.3},
@@ -94,7 +100,8 @@ def main():
     bad = count = 0
     for number, (name, base, dropout) in enumerate(PLANS):
         begin = number * args.sample
-        choices = [CHOICES[(begin + i) % len(CHOICES)] for i in range(args.sample or len(CHOICES))]
+        known = CHOICES + OF_UNFUSED if "attention" in base else CHOICES
+        choices = [known[(begin + i) % len(known)] for i in range(args.sample or len(known))]
         first = found_with(args.heddle, MODELS[name], base, {}, dropout)
         for choice in choices:
             found = found_with(args.heddle, MODELS[name], base, choice, dropout)

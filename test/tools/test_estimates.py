@@ -165,6 +165,23 @@ class EstimatesTest(unittest.TestCase):
         self.assertAlmostEqual((matrices + masks["attention"]) / published, 0.70, places=2)
         self.assertAlmostEqual(layer["saved_bytes"] / published, 0.28, places=2)
 
+    def test_published_set_of_gpt3(self):
+        """With attention as products and masks saved: sbh (34 + 5 a s / h), of which selective frees attention's part."""
+        model, sbh = self.write("config.json", GPT3), 2048 * 12288
+        kept = {"attention": "unfused", "dropout_masks": "saved", "save": "linear_inputs"}
+        for choice, saved, added, published in (
+                ({"values": []}, 34 + 80, 0, 0), ({"selective": True}, 34, 0.0045, 0.0269),
+                ({"selective": True, "prune": False}, 34, 0.0090, 0.0269), ({"full": True}, 2, 0.332, 0.332)):
+            with self.subTest(choice=choice):
+                cost = self.explain(model, CLUSTERS / "8xh100.yaml", ONE, length=2048, **kept,
+                                    recompute=[{"layers": "0..95", **choice}])["cost"]
+                layer, flops = cost["recompute"][0], cost["added_flops"]
+                self.assertEqual(layer["saved_bytes"] - layer["statistics_bytes"], saved * sbh)
+                self.assertAlmostEqual(flops["fraction_of_model_flops"], added, delta=0.00005 if added < 0.1 else 0.0005)
+                self.assertAlmostEqual(flops["published_fraction"], published, delta=0.0005)
+                self.assertEqual(cost["never_written"], [])
+                self.assertEqual([mask["name"] for mask in cost["dropout_masks"]], ["embedding"])
+
     def test_flops_that_recompute_adds_to_gpt3(self):
         """Beside what publications count for the same choice."""
         model = self.write("config.json", GPT3)

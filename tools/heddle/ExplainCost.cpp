@@ -46,8 +46,10 @@ static json savedJson(const LayersUnder &layers,
                       const std::vector<SavedValue> &whole) {
   json saved = json::array();
   for (const SavedValue &value : layers.saved) {
-    json entry = {
-        {"name", value.name}, {"bytes", value.bytes}, {"reason", value.reason}};
+    json entry = {{"name", value.name},
+                  {"bytes", value.bytes},
+                  {"reason", value.reason},
+                  {"statistic", value.isStatistic}};
     for (const SavedValue &other : whole)
       if (other.name == value.name)
         entry["bytes_whole_sequences"] = other.bytes;
@@ -63,7 +65,7 @@ static std::string choiceText(const PlanRecompute &choice) {
                ? "nothing"
                : fmt::format("{}", fmt::join(choice.values, " "));
   case PlanRecomputeKind::Selective:
-    return "selective";
+    return choice.prune ? "selective" : "selective, what nothing reads too";
   case PlanRecomputeKind::Full:
     return choice.prune ? "full" : "full, what nothing reads too";
   case PlanRecomputeKind::Budget:
@@ -77,6 +79,12 @@ static std::int64_t bytesOf(const std::vector<SavedValue> &values) {
   for (const SavedValue &value : values)
     bytes += value.bytes;
   return bytes;
+}
+
+static std::int64_t statisticsOf(std::vector<SavedValue> values) {
+  std::erase_if(values,
+                [](const SavedValue &value) { return !value.isStatistic; });
+  return bytesOf(values);
 }
 
 /// Per choice: its layers, what one saves and what it does not, and what that
@@ -101,6 +109,7 @@ static json recomputeJson(const ModelConfig &model, const TrainSettings &train,
                     {"layers", layers.layers},
                     {"saved", savedJson(layers, whole)},
                     {"saved_bytes", bytesOf(layers.saved)},
+                    {"statistics_bytes", statisticsOf(layers.saved)},
                     {"saved_bytes_without", bytesOf(all)},
                     {"not_saved", freed},
                     {"again", again},
@@ -119,6 +128,19 @@ static double asModelFlops(const FlopCount &count, const ModelConfig &model,
   return count.products + count.attention *
                               static_cast<double>(sizes.length * seen) /
                               static_cast<double>(pairs);
+}
+
+/// What publications count of what is computed again under a choice that is not
+/// "full": of core attention its forward and backward.
+static FlopCount publishedAgain(const LayersUnder &layers) {
+  FlopCount counted = flopsAgain(layers);
+  counted.attention *= 3;
+  for (const BlockOp &op : layers.again)
+    if (op.makesScores) // two products forward, four backward
+      counted.products += 5 * op.products;
+    else if (op.readsProbabilities)
+      counted.products -= op.products;
+  return counted;
 }
 
 /// What computing again adds to model FLOPs, and what publications count for
@@ -142,7 +164,7 @@ static json addedFlopsJson(const ModelConfig &model, const Plan &plan,
       if (layers.choice.kind == PlanRecomputeKind::Full)
         counted = layerFlops(model, sizes).forward;
       else
-        counted.attention *= 3;
+        counted = publishedAgain(layers);
       published += each * asModelFlops(counted, model, sizes);
     }
   const double all =
@@ -152,13 +174,15 @@ static json addedFlopsJson(const ModelConfig &model, const Plan &plan,
           {"counts", isFull
                          ? "all of a layer's forward, also what nothing reads"
                          : "forward and backward of core attention, of "
-                           "which forward alone runs again"}};
+                           "which no more than forward runs again"}};
 }
 
 /// Scores' softmax, and with dropout what is left of it: of one layer and
 /// micro-batch. Attention is one kernel and never writes them.
 static json neverWrittenJson(const ModelConfig &model, const Plan &plan,
                              const RankSizes &sizes) {
+  if (sizes.unfusedAttention)
+    return json::array();
   const std::int64_t elementBytes = plan.precision.compute == "fp32" ? 4 : 2;
   const std::int64_t bytes =
       sizes.tokens() * sizes.s * sizes.g * sizes.r * elementBytes;
@@ -323,10 +347,14 @@ static void printSaved(const json &cost, const json &layers) {
     fmt::print("  {:10} {:>14} {:>22}  {}\n", value["name"].get<std::string>(),
                bytes, other, value["reason"].get<std::string>());
   }
+  const std::int64_t statistics = layers["statistics_bytes"];
   // As papers count it: s tokens, b sequences, hidden size h.
   const double unit = cost["tokens_times_hidden"];
   fmt::print("  {:10} {:>14} {:>22}  {:.2f} sbh, {:.2f} sbh\n", "all", sum,
              whole, double(sum) / unit, double(whole) / unit);
+  fmt::print(
+      "  {:10} {:>14} {:>22}  numbers in fp32; without them {:.2f} sbh\n",
+      "statistics", statistics, "", double(sum - statistics) / unit);
 }
 
 /// What a layer computes again, and what it does not save for that.
@@ -356,7 +384,8 @@ static void printAgain(const json &layers) {
 static void printMasks(const json &masks) {
   if (masks.empty())
     return;
-  fmt::print("\nmasks of dropout: 0 bytes, drawn again from seed, layer and "
+  fmt::print("\nmasks of dropout: 0 bytes, drawn again from "
+             "seed, layer and "
              "place; saved they would take\n");
   for (const json &mask : masks)
     fmt::print("  {:16} {:>14} in each of {}\n",

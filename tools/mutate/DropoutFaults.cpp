@@ -56,6 +56,8 @@ private:
   }
 
   void findSite(DropoutOp drop) {
+    if (drop.getSite() == DropoutSite::Attention) // of another rank
+      return;
     DropoutSite other = drop.getSite() == DropoutSite::MlpOutput
                             ? DropoutSite::AttentionOutput
                             : DropoutSite::MlpOutput;

@@ -33,7 +33,8 @@ std::int64_t attentionPairs(std::int64_t sequenceLength,
 /// A product of n x k and k x m matrices is 2nkm; backward has two of that size
 /// for each forward one (gradients of both sides). Attention has 2 products
 /// over its pairs forward and 5 backward (the scores again; gradients of
-/// values, probabilities, queries and keys).
+/// values, probabilities, queries and keys). Unfused it has 2 and 4 over the
+/// whole square, and they are products like any other.
 struct PartFlops {
   FlopCount forward, inputGrad, weightGrad;
   FlopCount all() const;

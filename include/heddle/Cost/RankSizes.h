@@ -136,6 +136,10 @@ struct RankSizes {
   AxisList head;      ///< that split the logits
   AxisList split;     ///< that split any parameter, in mesh order
 
+  /// Whether attention's matrices are values, and dropout's masks.
+  bool unfusedAttention = false, savesMasks = false;
+  /// Whether `selective` makes no inputs of products with parameters again.
+  bool savesLinearInputs = false;
   /// Whether backward finds a block's normed inputs (n1, n2) as its products
   /// read them; else it has parts along `sequence` and gathers them again.
   bool savesGathered[2] = {true, true};
@@ -156,6 +160,8 @@ struct RankSizes {
   std::vector<std::pair<std::string, std::int64_t>> mesh;
 
   std::int64_t tokens() const { return b * s; } ///< of one micro-batch
+  /// Elements of attention's probabilities.
+  std::int64_t probabilities() const { return tokens() * s * g * r; }
   /// Those that run through one copy of the model.
   std::int64_t microBatchesOfCopy() const {
     return microBatches / stages.copies;

@@ -36,6 +36,7 @@ struct SavedValue {
   std::string reason;       ///< what in backward reads it
   std::int64_t bytes = 0;   ///< of one layer
   std::int64_t entries = 0; ///< layers, or one more for what flows in and out
+  bool isStatistic = false; ///< a number in fp32 of each token or head
 };
 
 /// A value of a block. What a collective makes of a value has its name, and a
@@ -69,6 +70,9 @@ struct BlockOp {
   std::vector<std::string> parameters; ///< by argument
   double products = 0, attention = 0;  ///< operations
   std::optional<Move> moves;
+  /// Whether the product makes attention's scores or reads its probabilities:
+  /// where attention is not one kernel.
+  bool makesScores = false, readsProbabilities = false;
   /// Of a parameter's part of a sum, while the op runs.
   std::int64_t temporary = 0;
   /// Whether one kernel may hold it together with others that read its results.

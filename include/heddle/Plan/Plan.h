@@ -91,6 +91,14 @@ struct PlanTensor {
 };
 
 enum class PlanContext { None, Ring, Ulysses, AllGather };
+/// One kernel, or a product for the scores, their softmax, and a product with
+/// the values, whose matrices are saved.
+enum class PlanAttention { Flash, Unfused };
+/// Of the layers' dropouts. Saved, a mask has a byte per element.
+enum class PlanMasks { DrawnAgain, Saved };
+/// Of what `selective` would make again: all that costs nothing that counts, or
+/// no inputs of products with parameters, which then stay saved.
+enum class PlanSave { Least, LinearInputs };
 enum class PlanReduce { EveryMicroBatch, Last };
 enum class PlanGather { EveryPass, EveryMicroBatch, OncePerStep };
 
@@ -111,7 +119,8 @@ struct PlanRecompute {
   PlanRecomputeKind kind = PlanRecomputeKind::Values;
   std::vector<std::string> values; ///< for Values: recomputed ones; may be none
   std::int64_t budgetBytes = 0;    ///< for Budget: of a layer and micro-batch
-  bool prune = true; ///< for Full: not what backward does not read
+  /// For Full and Selective: not what backward does not read.
+  bool prune = true;
 
   bool operator==(const PlanRecompute &) const = default;
 };
@@ -165,8 +174,11 @@ struct Plan {
   PlanStages stages;
   PlanTensor tensor;
   PlanContext context = PlanContext::None;
+  PlanAttention attention = PlanAttention::Flash;
   PlanZero zero;
   std::vector<PlanRecompute> recompute;
+  PlanMasks dropoutMasks = PlanMasks::DrawnAgain;
+  PlanSave save = PlanSave::Least;
   PlanOffload offload;
   PlanPrecision precision;
   PlanBuckets buckets;

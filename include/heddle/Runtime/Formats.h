@@ -46,6 +46,10 @@ struct WideOf {
   using type = T; ///< float, double and integers are used as they are
 };
 template <>
+struct WideOf<int8_t> {
+  using type = int32_t; ///< what flags are computed with
+};
+template <>
 struct WideOf<bf16> {
   using type = float;
 };
@@ -69,6 +73,7 @@ template <class T>
 HEDDLE_FN T widen(T v) {
   return v;
 }
+HEDDLE_FN int32_t widen(int8_t v) { return v; }
 HEDDLE_FN float widen(bf16 v) { return math::fromBits(uint32_t(v.bits) << 16); }
 HEDDLE_FN float widen(f16 v) {
   const uint32_t sign = uint32_t(v.bits & 0x8000u) << 16;
@@ -105,6 +110,7 @@ template <class T>
 HEDDLE_FN void narrow(T v, T &to) {
   to = v;
 }
+HEDDLE_FN void narrow(int32_t v, int8_t &to) { to = int8_t(v); }
 HEDDLE_FN void narrow(float v, bf16 &to) {
   const uint32_t u = math::bitsOf(v);
   const uint32_t rounded = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;

@@ -64,8 +64,8 @@ rt.program @p mesh [#rt.axis<"tp", 2>] arenas [#rt.arena<"a", 1024>] streams [#r
 
 // kernel C2
 rt.program @p mesh [#rt.axis<"tp", 2>] arenas [#rt.arena<"a", 1024>] streams [#rt.stream<"compute">] communicators [["tp"]] events ["e"] entry @step {
-  // expected-error @below {{operand 'c' must be of a float type, i32 or i64, got 'i8'}}
-  rt.kernel @k elementwise(in %x: full f32, in %c: full i8, out "y": full f32) {
+  // expected-error @below {{operand 'c' must be of a float type, i8, i32 or i64, got 'i16'}}
+  rt.kernel @k elementwise(in %x: full f32, in %c: full i16, out "y": full f32) {
     rt.yield %x : f32
   }
   rt.func @step() {

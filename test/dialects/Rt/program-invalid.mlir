@@ -406,7 +406,7 @@ rt.program @p mesh [#rt.axis<"tp", 2>] arenas [#rt.arena<"a", 1024>] streams [#r
 // buffer type T1
 rt.program @p mesh [#rt.axis<"tp", 2>] arenas [#rt.arena<"a", 1024>] streams [#rt.stream<"compute">] communicators [["tp"]] events ["e"] entry @step {
   // expected-error @below {{a buffer's element type must be f32,}}
-  rt.func @f(%x: !rt.buf<4xi8>) {
+  rt.func @f(%x: !rt.buf<4xi16>) {
   }
   rt.func @step() {
   }

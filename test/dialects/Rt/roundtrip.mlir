@@ -47,6 +47,13 @@ rt.program @two_ranks mesh [#rt.axis<"tp", 2>] arenas [#rt.arena<"compute", 4096
     rt.yield %y : f32
   }
 
+  // CHECK: rt.kernel @drop_heads rowwise(
+  rt.kernel @drop_heads rowwise(in %seed: scalar i64, in %token: per_row i32, in %head: per_row i32, in %column: column_index i32, out "mask": full i8) {
+    // CHECK-NEXT: rt.random 1 of %seed at %token, %column plane %head
+    %word = rt.random 1 of %seed at %token, %column plane %head
+    rt.yield %word : i32
+  }
+
   // CHECK: rt.kernel @softmax rowwise(inout %x: full f32) {
   rt.kernel @softmax rowwise(inout %x: full f32) {
     %max = rt.reduce [0xFF800000 : f32] -> f32 accumulate {

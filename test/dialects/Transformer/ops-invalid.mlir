@@ -145,3 +145,27 @@ func.func @attention_c1(%q: tensor<1x4x1x1x2xf32>, %k: tensor<1x4x1x2xf32>, %p: 
   %o, %lse = "transformer.attention"(%q, %k, %k, %p, %p, %p, %p, %seed, %p) <{operandSegmentSizes = array<i32: 1, 1, 1, 1, 1, 1, 1, 1, 1>, scale = 5.0e-01 : f64}> : (tensor<1x4x1x1x2xf32>, tensor<1x4x1x2xf32>, tensor<1x4x1x2xf32>, tensor<1x4xi32>, tensor<1x4xi32>, tensor<1x4xi32>, tensor<1x4xi32>, tensor<i64>, tensor<1x4xi32>) -> (tensor<1x4x1x1x2xf32>, tensor<1x4x1x1xf32>)
   return
 }
+
+// -----
+
+func.func @dropout_with_mask_c1(%x: tensor<4x32x64xf32>, %seed: tensor<i64>, %numbers: tensor<4x32xi32>) {
+  // expected-error @below {{drops out at a rate of 2.000000e+00, expected one of at least 0 and below 1}}
+  %y, %mask = transformer.dropout_with_mask %x, %seed, %numbers rate 2.0 site mlp_output : (tensor<4x32x64xf32>, tensor<i64>, tensor<4x32xi32>) -> (tensor<4x32x64xf32>, tensor<4x32x64xi8>)
+  return
+}
+
+// -----
+
+func.func @dropout_grad_c1(%d: tensor<4x32x64xf32>, %mask: tensor<4x32x64xi8>) {
+  // expected-error @below {{drops out at a rate of 1.000000e+00, expected one of at least 0 and below 1}}
+  %d_x = transformer.dropout_grad %d, %mask rate 1.0 : (tensor<4x32x64xf32>, tensor<4x32x64xi8>) -> tensor<4x32x64xf32>
+  return
+}
+
+// -----
+
+func.func @probabilities_of_four_dimensions(%x: tensor<4x32x2x64xf32>, %seed: tensor<i64>, %numbers: tensor<4x32xi32>) {
+  // expected-error @below {{a tensor of rank 4 where the rule has 'b s g r t'}}
+  %y = transformer.dropout %x, %seed, %numbers rate 0.1 site attention : (tensor<4x32x2x64xf32>, tensor<i64>, tensor<4x32xi32>) -> tensor<4x32x2x64xf32>
+  return
+}

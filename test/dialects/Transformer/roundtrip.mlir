@@ -130,6 +130,26 @@ func.func @dropout(%x: tensor<4x32x64xf32>, %seed: tensor<i64>, %numbers: tensor
   return
 }
 
+// CHECK-LABEL: func.func @dropout_with_mask(
+// CHECK-NEXT:    {{.*}} = transformer.dropout_with_mask {{%[^ ,:)]+}}, {{%[^ ,:)]+}}, {{%[^ ,:)]+}} rate 1.000000e-01 site mlp_output : (tensor<4x32x64xf32>, tensor<i64>, tensor<4x32xi32>) -> (tensor<4x32x64xf32>, tensor<4x32x64xi8>)
+// CHECK-NEXT:    {{.*}} = transformer.dropout_grad {{%[^ ,:)]+}}, {{%[^ ,:)]+}} rate 1.000000e-01 : (tensor<4x32x64xf32>, tensor<4x32x64xi8>) -> tensor<4x32x64xf32>
+func.func @dropout_with_mask(%x: tensor<4x32x64xf32>, %d_y: tensor<4x32x64xf32>, %seed: tensor<i64>, %numbers: tensor<4x32xi32>) {
+  %y, %mask = transformer.dropout_with_mask %x, %seed, %numbers rate 1.000000e-01 site mlp_output : (tensor<4x32x64xf32>, tensor<i64>, tensor<4x32xi32>) -> (tensor<4x32x64xf32>, tensor<4x32x64xi8>)
+  %d_x = transformer.dropout_grad %d_y, %mask rate 1.000000e-01 : (tensor<4x32x64xf32>, tensor<4x32x64xi8>) -> tensor<4x32x64xf32>
+  return
+}
+
+// CHECK-LABEL: func.func @probabilities(
+// CHECK-NEXT:    {{.*}} = transformer.probabilities {{%[^ ,:)]+}}, {{%[^ ,:)]+}}, {{%[^ ,:)]+}}, {{%[^ ,:)]+}}, {{%[^ ,:)]+}} scale 2.500000e-01 window 16 : (
+// CHECK-NEXT:    {{.*}} = transformer.dropout {{%[^ ,:)]+}}, {{%[^ ,:)]+}}, {{%[^ ,:)]+}} rate 1.000000e-01 site attention : (tensor<4x32x2x2x32xf32>, tensor<i64>, tensor<4x32xi32>) -> tensor<4x32x2x2x32xf32>
+// CHECK-NEXT:    {{.*}} = transformer.probabilities_grad {{%[^ ,:)]+}}, {{%[^ ,:)]+}} scale 2.500000e-01 : (tensor<4x32x2x2x32xf32>, tensor<4x32x2x2x32xf32>) -> tensor<4x32x2x2x32xf32>
+func.func @probabilities(%scores: tensor<4x32x2x2x32xf32>, %d_p: tensor<4x32x2x2x32xf32>, %positions: tensor<4x32xi32>, %documents: tensor<4x32xi32>, %seed: tensor<i64>, %numbers: tensor<4x32xi32>) {
+  %p = transformer.probabilities %scores, %positions, %positions, %documents, %documents scale 2.500000e-01 window 16 : (tensor<4x32x2x2x32xf32>, tensor<4x32xi32>, tensor<4x32xi32>, tensor<4x32xi32>, tensor<4x32xi32>) -> tensor<4x32x2x2x32xf32>
+  %dropped = transformer.dropout %p, %seed, %numbers rate 1.000000e-01 site attention : (tensor<4x32x2x2x32xf32>, tensor<i64>, tensor<4x32xi32>) -> tensor<4x32x2x2x32xf32>
+  %d_scores = transformer.probabilities_grad %d_p, %p scale 2.500000e-01 : (tensor<4x32x2x2x32xf32>, tensor<4x32x2x2x32xf32>) -> tensor<4x32x2x2x32xf32>
+  return
+}
+
 // CHECK-LABEL: func.func @attention_with_dropout(
 // CHECK-NEXT:    {{.*}} = transformer.attention {{%[^ ,:)]+}}, {{%[^ ,:)]+}}, {{%[^ ,:)]+}}, {{%[^ ,:)]+}}, {{%[^ ,:)]+}}, {{%[^ ,:)]+}}, {{%[^ ,:)]+}} scale 2.500000e-01 dropout 1.000000e-01({{%[^ ,:)]+}}, {{%[^ ,:)]+}}) : (
 // CHECK-NEXT:    {{.*}} = transformer.attention_grad {{%[^ ,:)]+}}, {{%[^ ,:)]+}}, {{%[^ ,:)]+}}, {{%[^ ,:)]+}}, {{%[^ ,:)]+}}, {{%[^ ,:)]+}}, {{%[^ ,:)]+}}, {{%[^ ,:)]+}}, {{%[^ ,:)]+}}, {{%[^ ,:)]+}} scale 2.500000e-01 window 4 dropout 1.000000e-01({{%[^ ,:)]+}}, {{%[^ ,:)]+}}) : (

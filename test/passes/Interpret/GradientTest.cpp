@@ -7,6 +7,8 @@
 
 #include "test/passes/Interpret/Harness.h"
 
+#include "llvm/Support/FormatVariadic.h"
+
 #include <cmath>
 
 using namespace mlir;
@@ -163,16 +165,20 @@ TEST_F(GradientTest, EveryGatedActivation) {
 }
 
 TEST_F(GradientTest, Dropout) {
-  for (std::string site :
-       {"embedding", "attention", "attention_output", "mlp_output"})
-    check("(%x: tensor<2x3x8xf32>, %s: tensor<i64>, %t: tensor<2x3xi32>) -> "
-          "tensor<2x3x8xf32> { %y = transformer.dropout %x, %s, %t rate 0.4 "
-          "site " +
-              site +
-              " : (tensor<2x3x8xf32>, tensor<i64>, tensor<2x3xi32>) -> "
-              "tensor<2x3x8xf32>\nreturn %y : tensor<2x3x8xf32> }",
-          {random({2, 3, 8}), integers({}, {-123456789012345}),
+  auto checkSite = [&](const char *site, const std::string &type,
+                       Tensor input) {
+    check(llvm::formatv("(%x: {0}, %s: tensor<i64>, %t: tensor<2x3xi32>) -> "
+                        "{0} {{ %y = transformer.dropout %x, %s, %t rate 0.4 "
+                        "site {1} : ({0}, tensor<i64>, tensor<2x3xi32>) -> {0}"
+                        "\nreturn %y : {0} }",
+                        type, site)
+              .str(),
+          {std::move(input), integers({}, {-123456789012345}),
            integers({2, 3}, {6, 7, 8, 21, 22, 23})});
+  };
+  for (const char *site : {"embedding", "attention_output", "mlp_output"})
+    checkSite(site, "tensor<2x3x8xf32>", random({2, 3, 8}));
+  checkSite("attention", "tensor<2x3x2x2x4xf32>", random({2, 3, 2, 2, 4}));
 }
 
 TEST_F(GradientTest, RmsNorm) {
