@@ -115,15 +115,19 @@ def sums(steps, spans):
 
 
 def measure(path):
-    """Of the step in a file: the highest byte, the most bytes live at once, their sum over all work."""
+    """Of the step in a file: the highest bytes on the device and on the host; of the device the most bytes live at once,
+    and their sum over all work."""
     header, lines = read(path)
-    steps, ranges = lifetimes(lines)
+    steps, all_ranges = lifetimes(lines)
+    host = header["allocations"].index("host") if "host" in header["allocations"] else None
+    ranges = {key: found for key, found in all_ranges.items() if key[0] != host}
     live = sums(steps, [(end - begin, *life) for (_, begin, end), found in ranges.items() for life in found])
     highest = {}
-    for allocation, _, end in ranges:
+    for allocation, _, end in all_ranges:
         highest[allocation] = max(highest.get(allocation, 0), end)
-    return {"rank": header["rank"], "arena_bytes": sum(highest.values()), "touched_peak_bytes": max(live),
-            "touched_sum_bytes": sum(live)}
+    on_host = highest.pop(host, 0)
+    return {"rank": header["rank"], "arena_bytes": sum(highest.values()), "host_bytes": on_host,
+            "touched_peak_bytes": max(live), "touched_sum_bytes": sum(live)}
 
 
 LASTING = ("parameters", "gradients", "optimizer", "inputs", "outputs")
@@ -139,7 +143,8 @@ class Objects:
 
     def __init__(self, path, one):
         header, self.lines = read(path)
-        self.buffers = sorted((each for each in one["buffers"] if each["bytes"]), key=lambda each: each["offset"])
+        self.buffers = sorted((each for each in one["buffers"] if each["bytes"] and each["arena"] == "compute"),
+                              key=lambda each: each["offset"])
         self.begins = [each["offset"] for each in self.buffers]
         self.arena = header["allocations"].index("compute")
         self.steps, ranges = lifetimes(self.lines)
@@ -236,7 +241,7 @@ def differences(program, folder):
     for one in classes:
         for touched in one["touched"]:
             figures = {"touched_peak_bytes": touched["peak_bytes"], "touched_sum_bytes": touched["sum_bytes"],
-                       "arena_bytes": one["arena_bytes"]}
+                       "arena_bytes": one["arena_bytes"], "host_bytes": one["host_bytes"]}
             expected.update((rank, figures) for first, last in touched["ranks"] for rank in range(first, last + 1))
     if len(files) != len(expected):
         yield f"{folder} has ranges of {len(files)} ranks, expected {len(expected)}"

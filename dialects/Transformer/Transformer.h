@@ -75,6 +75,10 @@ inline constexpr llvm::StringLiteral kOptimizerName = "transformer.optimizer";
 /// way through a reduction over ranks). Absent: all is f32.
 inline constexpr llvm::StringLiteral kPrecisionName = "transformer.precision";
 
+/// Attribute of a module, an array of strings: names of saved values that are
+/// kept in host memory from forward to backward. Absent: none.
+inline constexpr llvm::StringLiteral kOffloadName = "transformer.offload";
+
 /// Attribute of a module, a unit: the step takes a number (f32) by which the
 /// loss is multiplied where backward begins, and gradients with it. Behind them
 /// `clip_factor` divides it out.

@@ -212,13 +212,18 @@ static bool isReadByWeights(const RankSizes &sizes, const std::string &key) {
                      });
 }
 
-/// Of all micro-batches in flight. A set has room for any chunk of the place;
-/// what only input gradients read is needed until these are made.
+/// Of all micro-batches in flight, or of them what is on the host. A set has
+/// room for any chunk of the place; what only input gradients read is needed
+/// until these are made.
 static std::int64_t savedBytes(const RankSizes &sizes,
-                               const std::vector<SavedValue> &values) {
+                               const std::vector<SavedValue> &values,
+                               bool onHost) {
   const RankStages &stages = sizes.stages;
   std::int64_t bytes = 0;
   for (const SavedValue &value : values) {
+    const bool isOffloaded = sizes.isOffloaded(value.name);
+    if (onHost && !isOffloaded)
+      continue;
     const std::int64_t input = sizes.savesInput() && value.name == "x2";
     const bool isShort =
         stages.splitsBackward &&
@@ -227,8 +232,10 @@ static std::int64_t savedBytes(const RankSizes &sizes,
         input + mostOfChunk(sizes, [&](const LayersUnder &each) {
           return each.saves(value.name);
         });
-    bytes += stackBytes(value.bytes,
-                        entries * (isShort ? stages.inputSets : stages.sets));
+    const std::int64_t all =
+        entries * (isShort ? stages.inputSets : stages.sets);
+    const bool isInRows = isOffloaded && !onHost && entries > 0;
+    bytes += stackBytes(value.bytes, isInRows ? sizes.hostRows : all);
   }
   return bytes;
 }
@@ -416,7 +423,8 @@ LiveMemory heddle::liveMemory(const ModelConfig &model,
 
   memory.microBatchLoops = detail::peelsLastMicroBatch(sizes) ? 2 : 1;
   memory.savedValues = savedByName(sizes);
-  memory.saved = savedBytes(sizes, memory.savedValues);
+  memory.saved = savedBytes(sizes, memory.savedValues, false);
+  memory.offloaded = savedBytes(sizes, memory.savedValues, true);
   memory.passed = sizes.layers == 0 ? memory.saved : 0;
   if (sizes.stages.areCut) {
     memory.passing = passingBytes(sizes);

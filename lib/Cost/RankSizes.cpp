@@ -69,6 +69,10 @@ bool RankSizes::savesInput() const {
                      [](const LayersUnder &each) { return each.saves("x2"); });
 }
 
+bool RankSizes::isOffloaded(std::string_view name) const {
+  return std::find(offloaded.begin(), offloaded.end(), name) != offloaded.end();
+}
+
 AxisList RankSizes::sentInParts() const {
   AxisList axes;
   for (const auto &[axis, size] : mesh)
@@ -109,6 +113,9 @@ public:
   }
 
   Result<RankSizes> read();
+  /// What each layer saves, and all that it depends on.
+  Result<void> readChoices();
+  Result<void> readOffload();
 
 private:
   void readStorage();
@@ -404,6 +411,28 @@ Result<void> Reader::readRecompute() {
   return {};
 }
 
+/// What flows on to the next layer is needed on the device.
+Result<void> Reader::readOffload() {
+  std::vector<std::string> names;
+  for (const SavedValue &value : sizes.recompute.front().saved)
+    if (value.name != "x2" &&
+        std::all_of(
+            sizes.recompute.begin(), sizes.recompute.end(),
+            [&](const LayersUnder &each) { return each.saves(value.name); }))
+      names.push_back(value.name);
+  for (const std::string &name : plan.offload.saved)
+    if (std::find(names.begin(), names.end(), name) == names.end())
+      return Error{fmt::format(
+          "offload.saved: found \"{}\", expected values that all layers save "
+          "for backward, and that do not flow on to the next layer: {}",
+          name, fmt::join(names, ", "))};
+  sizes.offloaded = plan.offload.saved;
+  const bool prefetches = plan.overlapMemoryBytes && !sizes.offloaded.empty();
+  sizes.hostRows =
+      std::max<std::int64_t>(prefetches ? plan.zero.prefetch : 0, 1) + 1;
+  return {};
+}
+
 /// Drops what other places hold.
 void Reader::keepPlace() {
   for (RankParameter &parameter : sizes.parameters)
@@ -424,7 +453,7 @@ void Reader::keepPlace() {
   });
 }
 
-Result<RankSizes> Reader::read() {
+Result<void> Reader::readChoices() {
   Result<RankStages> stages = detail::stagesAt(plan, place);
   if (!stages)
     return stages.error();
@@ -441,7 +470,13 @@ Result<RankSizes> Reader::read() {
   if (Result<void> done = readValues(); !done)
     return done.error();
   setSizes();
-  if (Result<void> done = readRecompute(); !done)
+  return readRecompute();
+}
+
+Result<RankSizes> Reader::read() {
+  if (Result<void> done = readChoices(); !done)
+    return done.error();
+  if (Result<void> done = readOffload(); !done)
     return done.error();
   const RankStages &cut = sizes.stages;
   const std::int64_t longest = cut.areCut ? cut.mostOfChunk : sizes.layers;
@@ -467,6 +502,15 @@ Result<RankSizes> heddle::rankSizes(const ModelConfig &model,
   HEDDLE_CHECK(place >= 0 && place < plan.axisSize("pp"), "place {} of pp = {}",
                place, plan.axisSize("pp"));
   return Reader(model, train, plan, place).read();
+}
+
+Result<void> heddle::checkOffload(const ModelConfig &model,
+                                  const TrainSettings &train,
+                                  const Plan &plan) {
+  Reader reader(model, train, plan, 0);
+  if (plan.offload.saved.empty() || !reader.readChoices())
+    return {};
+  return reader.readOffload();
 }
 
 Result<std::vector<RankSizes>> heddle::placeSizes(const ModelConfig &model,

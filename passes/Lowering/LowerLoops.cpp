@@ -71,6 +71,7 @@ void StepLowering::planLoop(LoopOp loop) {
           .wasInterrupted();
   for (Family &family : plan.stacks)
     family.readBySome = layersDiffer && family.positions.empty();
+  planOffload(loop, plan);
   for (auto [i, value] : llvm::enumerate(yield.getCarried())) {
     auto collected = llvm::find(yield.getCollected(), value);
     bool saved = isSaved(value);
@@ -156,22 +157,26 @@ LogicalResult StepLowering::lowerTurns(LoopOp loop, const Loop &plan) {
   OpFoldResult begin = number(0), end = number(loop.getCount());
   if (loop.getLimit())
     end = indices.lookup(loop.getLimit());
+  releaseRows(plan);
   if (!prefetch.depth)
     return lowerIterations(loop, plan, {begin, end}, prefetch, false);
   // Ahead of all others are so many, `rest` are behind them.
   OpFoldResult ahead = number(prefetch.depth),
                rest = number(loop.getCount() - prefetch.depth);
   if (Value chunk = prefetch.chunk) {
-    numbers->addAhead(prefetch.event, prefetch.depth);
-    ahead = this->number(prefetch.event + "_ahead", indices.lookup(chunk));
-    rest = this->number(prefetch.event + "_rest", indices.lookup(chunk));
+    const std::string &name =
+        prefetch.gathers.empty() ? prefetch.fetched : prefetch.gathered;
+    numbers->addAhead(name, prefetch.depth);
+    ahead = this->number(name + "_ahead", indices.lookup(chunk));
+    rest = this->number(name + "_rest", indices.lookup(chunk));
   }
   bool reversed = loop.getReversed();
   gatherFirst(loop, prefetch,
               reversed ? Turns{rest, end} : Turns{begin, ahead});
-  if (failed(lowerIterations(loop, plan,
-                             reversed ? Turns{ahead, end} : Turns{begin, rest},
-                             prefetch, true)))
+  bool all = !prefetch.chunk && prefetch.depth == int64_t(loop.getCount());
+  if (!all && failed(lowerIterations(
+                  loop, plan, reversed ? Turns{ahead, end} : Turns{begin, rest},
+                  prefetch, true)))
     return failure();
   return lowerIterations(loop, plan,
                          reversed ? Turns{begin, ahead} : Turns{rest, end},
@@ -194,17 +199,19 @@ LogicalResult StepLowering::lowerIterations(LoopOp loop, const Loop &plan,
   bindBody(loop, plan, index);
   if (prefetch.depth)
     beginIteration(loop, prefetch, index, gathersNext);
+  awaitRow(plan, index);
   computeAhead = true; // from the second iteration on
   if (failed(lowerBlock(body)))
     return failure();
   // The next layer touches other gradients, but the results of the same calls.
   if (movesResults || loop.getOver() != "layer")
     join();
-  for (auto [family, value] : llvm::zip(plan.stacks, yield.getCollected()))
-    moveTo(loop.getLoc(), lowering.placeOf(value), entry(family, index));
+  for (auto [i, value] : llvm::enumerate(yield.getCollected()))
+    moveTo(loop.getLoc(), lowering.placeOf(value), savedEntry(plan, i, index));
   for (auto [i, value] : llvm::enumerate(yield.getCarried()))
     moveTo(loop.getLoc(), lowering.placeOf(value),
            entry(plan.carried[i], index, plan.saved[i] ? 1 : 0));
+  storeRows(loop, plan, index);
   return success();
 }
 
@@ -228,19 +235,26 @@ static LoadOp gatheredState(dist::AllGatherOp gather, LoopOp loop) {
 
 StepLowering::Prefetch StepLowering::planPrefetch(LoopOp loop) {
   Prefetch prefetch;
+  if (loop.getLimit()) {
+    auto layers = loop.getLimit().getDefiningOp<stage::LayersOp>();
+    prefetch.chunk = layers ? layers.getChunk() : Value();
+    // Around the slots no call reads parameters, or what is saved.
+    if (!prefetch.chunk)
+      return prefetch;
+  }
+  planGathers(loop, prefetch);
+  planFetches(loop, prefetch);
+  return prefetch;
+}
+
+void StepLowering::planGathers(LoopOp loop, Prefetch &prefetch) {
   auto module = cast<ModuleOp>(program.symbols.getOp());
   auto overlap = module->getAttrOfType<DictionaryAttr>(dist::kOverlapName);
   auto depth = overlap ? overlap.getAs<IntegerAttr>("prefetch") : IntegerAttr();
   int64_t wanted =
       std::min<int64_t>(depth ? depth.getInt() : 0, loop.getCount() - 1);
   if (wanted < 1)
-    return prefetch;
-  if (loop.getLimit()) {
-    auto layers = loop.getLimit().getDefiningOp<stage::LayersOp>();
-    prefetch.chunk = layers ? layers.getChunk() : Value();
-    if (!prefetch.chunk) // around the slots, where no call reads parameters
-      return prefetch;
-  }
+    return;
   for (auto gather : loop.getBody().getOps<dist::AllGatherOp>()) {
     LoadOp load = gatheredState(gather, loop);
     if (!load)
@@ -253,36 +267,43 @@ StepLowering::Prefetch StepLowering::planPrefetch(LoopOp loop) {
          bytesBetween(type)});
   }
   if (prefetch.gathers.empty())
-    return prefetch;
+    return;
   // As far as the memory goes that may be spent on it.
   int64_t unit = 0;
   for (const Family &rows : prefetch.slots)
     unit += rows.stride;
   auto memory = overlap.getAs<IntegerAttr>("memory_bytes");
   prefetch.depth = std::min(wanted, memory ? memory.getInt() / unit : 0);
-  if (prefetch.depth < 1)
-    return Prefetch();
+  if (prefetch.depth < 1) {
+    prefetch.gathers.clear();
+    prefetch.slots.clear();
+    return;
+  }
   if (prefetch.chunk) // places of short chunks need fewer rows
     for (Family &rows : prefetch.slots)
       for (int64_t place = 0; place < stages->places(); ++place)
         rows.bytesByStage.push_back(
             rows.stride *
             std::min(prefetch.depth + 1, stages->mostOfChunk(place)));
-  prefetch.event = lowering.uniqueName("gathered");
-  for (int64_t slot = 0; slot <= prefetch.depth; ++slot)
-    program.events.insert(
-        builder().getStringAttr(rt::eventInRow(prefetch.event, slot)));
-  return prefetch;
+  prefetch.gathered = lowering.uniqueName("gathered");
 }
 
-Value StepLowering::slotOf(const Prefetch &prefetch, Value index) {
-  Value count = arith::ConstantIndexOp::create(builder(), index.getLoc(),
-                                               prefetch.depth + 1);
-  return arith::RemSIOp::create(builder(), named("slot"), index, count);
+Value StepLowering::slotOf(int64_t rows, Value index) {
+  Value &slot = rowNumbers[{rows, index.getAsOpaquePointer(),
+                            builder().getInsertionBlock()}];
+  if (slot)
+    return slot;
+  Value count = arith::ConstantIndexOp::create(builder(), index.getLoc(), rows);
+  slot = arith::RemSIOp::create(builder(), named("slot"), index, count);
+  return slot;
 }
 
 /// What computed with the rows before has to be done with them.
-void StepLowering::freeSlots() {
+void StepLowering::freeSlots(const Prefetch &prefetch) {
+  if (!prefetch.fetches.empty())
+    order("row_free", kCompute, kCopies);
+  if (prefetch.gathers.empty())
+    return;
   if (computeAhead)
     order("slot_free", kCompute, kComm);
   computeAhead = false;
@@ -290,7 +311,7 @@ void StepLowering::freeSlots() {
 
 void StepLowering::gatherFirst(LoopOp loop, const Prefetch &prefetch,
                                Turns turns) {
-  freeSlots();
+  freeSlots(prefetch);
   // Named apart: their number may be equal to another's by chance.
   auto made = rt::ForOp::create(builder(), loop.getLoc(),
                                 ("first_" + loop.getOver()).str(), turns.begin,
@@ -298,10 +319,13 @@ void StepLowering::gatherFirst(LoopOp loop, const Prefetch &prefetch,
   OpBuilder::InsertionGuard guard(builder());
   builder().setInsertionPointToStart(&made.getBody().front());
   gatherFor(prefetch, made.getInductionVariable());
+  fetchFor(prefetch, made.getInductionVariable());
 }
 
 void StepLowering::gatherFor(const Prefetch &prefetch, Value index) {
-  Value slot = slotOf(prefetch, index), layer = index;
+  if (prefetch.gathers.empty())
+    return;
+  Value slot = slotOf(prefetch.depth + 1, index), layer = index;
   if (prefetch.chunk)
     layer = sum(number("chunk_begins", indices.lookup(prefetch.chunk)), index);
   SmallVector<std::pair<Value, Value>> places;
@@ -319,28 +343,26 @@ void StepLowering::gatherFor(const Prefetch &prefetch, Value index) {
                             place.first, place.second, 1,
                             dist::AllGatherOp(gather).getAxes(), kComm);
   }
-  rt::RecordOp::create(builder(), builder().getUnknownLoc(),
-                       builder().getStringAttr(prefetch.event), slot,
-                       builder().getI64IntegerAttr(prefetch.depth + 1),
-                       builder().getStringAttr(kComm));
+  onEvent(true, prefetch.gathered, slot, prefetch.depth + 1, kComm);
 }
 
 void StepLowering::beginIteration(LoopOp loop, const Prefetch &prefetch,
                                   Value index, bool gathersNext) {
   Location location = loop.getLoc();
-  Value slot = slotOf(prefetch, index);
-  rt::WaitOp::create(builder(), builder().getUnknownLoc(),
-                     builder().getStringAttr(prefetch.event), slot,
-                     builder().getI64IntegerAttr(prefetch.depth + 1),
-                     builder().getStringAttr(kCompute));
-  for (auto [family, gather] : llvm::zip(prefetch.slots, prefetch.gathers))
-    lowering.bind(dist::AllGatherOp(gather).getResult(),
-                  states.rowEntry(family, slot));
-  ahead.insert(prefetch.gathers.begin(), prefetch.gathers.end());
+  if (!prefetch.gathers.empty()) {
+    const int64_t rows = prefetch.depth + 1;
+    Value slot = slotOf(rows, index);
+    onEvent(false, prefetch.gathered, slot, rows, kCompute);
+    for (auto [family, gather] : llvm::zip(prefetch.slots, prefetch.gathers))
+      lowering.bind(dist::AllGatherOp(gather).getResult(),
+                    states.rowEntry(family, slot));
+    ahead.insert(prefetch.gathers.begin(), prefetch.gathers.end());
+  }
+  awaitFetched(prefetch, index);
   if (!gathersNext)
     return;
   computeAhead = true; // the iteration before
-  freeSlots();
+  freeSlots(prefetch);
   Value depth =
       arith::ConstantIndexOp::create(builder(), location, prefetch.depth);
   Value next =
@@ -348,6 +370,14 @@ void StepLowering::beginIteration(LoopOp loop, const Prefetch &prefetch,
           ? Value(arith::SubIOp::create(builder(), named("next"), index, depth))
           : arith::AddIOp::create(builder(), named("next"), index, depth);
   gatherFor(prefetch, next);
+  fetchFor(prefetch, next);
+}
+
+Value StepLowering::savedEntry(const Loop &plan, unsigned stack, Value index) {
+  for (const Offloaded &each : plan.offloaded)
+    if (each.stack.name == plan.stacks[stack].name)
+      return entry(each.rows, slotOf(hostRows(), index));
+  return entry(plan.stacks[stack], index);
 }
 
 void StepLowering::bindBody(LoopOp loop, const Loop &plan, Value index) {
@@ -360,10 +390,10 @@ void StepLowering::bindBody(LoopOp loop, const Loop &plan, Value index) {
             : mayReplace(cast<BlockArgument>(loop.getCarried()[i]), value))
       lowering.bind(value,
                     entry(plan.carried[i], index, plan.saved[i] ? 1 : 0));
-  for (auto [family, value] : llvm::zip(plan.stacks, yield.getCollected()))
+  for (auto [i, value] : llvm::enumerate(yield.getCollected()))
     if (value.getDefiningOp() &&
         value.getParentBlock() == &loop.getBody().front() &&
         !isa<LoadOp, GetOp, LoopOp>(value.getDefiningOp()) &&
         !lowering.isBound(value))
-      lowering.bind(value, entry(family, index));
+      lowering.bind(value, savedEntry(plan, i, index));
 }

@@ -257,7 +257,8 @@ LogicalResult StepLowering::lowerRun(stage::RunOp run) {
   return done;
 }
 
-void StepLowering::releaseAll(const std::string &event, int64_t count) {
+void StepLowering::releaseAll(const std::string &event, int64_t count,
+                              StringRef stream) {
   if (count == 0)
     return;
   // Named apart: their numbers may be equal by chance.
@@ -265,7 +266,7 @@ void StepLowering::releaseAll(const std::string &event, int64_t count) {
                                 event + "_buffer", int64_t(0), count);
   OpBuilder::InsertionGuard guard(builder());
   builder().setInsertionPointToStart(&loop.getBody().front());
-  onEvent(true, event, loop.getInductionVariable(), count, kCompute);
+  onEvent(true, event, loop.getInductionVariable(), count, stream);
 }
 
 void StepLowering::makeLandings(stage::RunOp run) {

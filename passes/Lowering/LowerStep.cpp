@@ -27,7 +27,7 @@ LogicalResult StepLowering::run(func::FuncOp step) {
                   outputs[i]);
   join();
   states.notePlaces();
-  return success();
+  return checkOffload(step);
 }
 
 //===----------------------------------------------------------------------===//
@@ -199,6 +199,8 @@ LogicalResult StepLowering::lowerOne(Operation &op) {
         return success();
       })
       .Case<GetOp>([&](auto get) {
+        if (lowering.isBound(get.getResult())) // brought from the host
+          return success();
         lowering.bind(get.getResult(), entry(stacks[get.getStack()],
                                              indices.lookup(get.getIndex())));
         return success();

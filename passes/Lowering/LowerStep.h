@@ -24,6 +24,7 @@ struct Family {
   std::string positions = {};
   /// All layers have an entry, but some may not read theirs again.
   bool readBySome = false;
+  llvm::StringRef arena = kCompute;
   /// Bytes of all entries on each pipeline stage, where they differ.
   std::vector<int64_t> bytesByStage = {};
 };

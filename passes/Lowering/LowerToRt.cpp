@@ -147,7 +147,7 @@ static void inlineRecomputed(func::FuncOp function) {
 static constexpr int64_t kUnplacedBytes = int64_t(1) << 60;
 
 static ArrayAttr streamsOf(OpBuilder &builder, bool gathersBeside,
-                           bool transfers) {
+                           bool transfers, bool offloads) {
   SmallVector<Attribute> streams;
   auto add = [&](StringRef name, bool high) {
     streams.push_back(rt::StreamAttr::get(builder.getContext(), name, high));
@@ -158,6 +158,8 @@ static ArrayAttr streamsOf(OpBuilder &builder, bool gathersBeside,
     add(kGather, true);
   if (transfers)
     add(kTransfers, true);
+  if (offloads)
+    add(kCopies, true);
   return builder.getArrayAttr(streams);
 }
 
@@ -169,11 +171,16 @@ static rt::ProgramOp makeProgram(ModuleOp module, dist::MeshAttr mesh) {
        llvm::zip(mesh.getNames(), mesh.getSizes().asArrayRef()))
     axes.push_back(
         rt::AxisAttr::get(context, cast<StringAttr>(name).getValue(), size));
-  ArrayAttr arenas = builder.getArrayAttr({rt::ArenaAttr::get(
-      context, kCompute, kUnplacedBytes, rt::MemoryClass::compute)});
+  SmallVector<Attribute> arenas = {rt::ArenaAttr::get(
+      context, kCompute, kUnplacedBytes, rt::MemoryClass::compute)};
+  if (module->hasAttr(kOffloadName))
+    arenas.push_back(rt::ArenaAttr::get(context, kHost, kUnplacedBytes,
+                                        rt::MemoryClass::host));
   return rt::ProgramOp::create(
-      builder, module.getLoc(), "program", builder.getArrayAttr(axes), arenas,
-      streamsOf(builder, /*gathersBeside=*/false, /*transfers=*/false),
+      builder, module.getLoc(), "program", builder.getArrayAttr(axes),
+      builder.getArrayAttr(arenas),
+      streamsOf(builder, /*gathersBeside=*/false, /*transfers=*/false,
+                /*offloads=*/false),
       builder.getArrayAttr({}), builder.getArrayAttr({}), "step");
 }
 
@@ -221,7 +228,8 @@ struct LowerToRtPass : impl::LowerToRtPassBase<LowerToRtPass> {
     program.op.setCommunicatorsAttr(
         atProgram.getArrayAttr(program.communicators.getArrayRef()));
     program.op.setStreamsAttr(streamsOf(atProgram, program.gathersBeside,
-                                        program.op.getStages().has_value()));
+                                        program.op.getStages().has_value(),
+                                        program.offloads));
     program.op.setEventsAttr(
         atProgram.getArrayAttr(program.events.getArrayRef()));
     step.erase();

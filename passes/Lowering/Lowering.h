@@ -20,6 +20,9 @@ inline constexpr llvm::StringLiteral kComm = "comm";
 /// And of those that gather beside products: behind gradients on `comm` what
 /// the next product reads would wait for all of them.
 inline constexpr llvm::StringLiteral kGather = "gather";
+/// To the host and from it; also the name of the arena there.
+inline constexpr llvm::StringLiteral kCopies = "copies";
+inline constexpr llvm::StringLiteral kHost = "host";
 /// The stream of what passes between pipeline stages.
 inline constexpr llvm::StringLiteral kTransfers = "transfers";
 
@@ -43,6 +46,7 @@ struct Program {
   llvm::StringMap<unsigned> kernelNames;
   llvm::SetVector<mlir::Attribute> communicators, events;
   bool gathersBeside = false; ///< something is on the stream kGather
+  bool offloads = false;      ///< something is in the arena kHost
 
   explicit Program(mlir::ModuleOp module) : symbols(module) {}
 };

@@ -206,7 +206,7 @@ Value StatePlaces::entry(const Family &family, Value index, int64_t shift) {
   auto buffer = rt::BufferOp::create(
       builder, builder.getUnknownLoc(), type,
       builder.getStringAttr(family.name), builder.getStringAttr(family.reason),
-      builder.getStringAttr(kCompute), builder.getI64IntegerAttr(offset),
+      builder.getStringAttr(family.arena), builder.getI64IntegerAttr(offset),
       indices, builder.getDenseI64ArrayAttr(strides));
   buffer->setAttr(kClassName, builder.getStringAttr(family.memoryClass));
   if (family.set && family.setStrides.size() > 1)

@@ -25,13 +25,22 @@ public:
   llvm::LogicalResult run(mlir::func::FuncOp step);
 
 private:
-  /// Parameters that a loop gathers for later iterations while one computes.
+  /// Saved values that lie on the host: their stack there, and the rows on the
+  /// device that they pass through on the way to it and back, used in turn.
+  struct Offloaded {
+    mlir::Value value; ///< forward's, or backward's `get` of it
+    Family stack, rows;
+  };
+
+  /// What a loop brings for later iterations while one computes: parameters
+  /// that are gathered, and saved values from the host.
   struct Prefetch {
     llvm::SmallVector<dist::AllGatherOp> gathers;
     llvm::SmallVector<Family> slots; ///< of each: depth + 1 rows, used in turn
-    int64_t depth = 0;               ///< iterations ahead; 0: none
-    std::string event;
-    mlir::Value chunk; ///< whose layers the loop is over; null: all
+    std::vector<Offloaded> fetches;
+    int64_t depth = 0;             ///< iterations ahead; 0: none
+    std::string gathered, fetched; ///< events; "": none
+    mlir::Value chunk;             ///< whose layers the loop is over; null: all
   };
 
   /// Iterations of a loop, begin <= index < end: numbers or values.
@@ -42,6 +51,8 @@ private:
   struct Loop {
     llvm::SmallVector<Family> carried, stacks;
     llvm::SmallVector<bool> saved; ///< the carried value is an entry of a stack
+    std::vector<Offloaded> offloaded;
+    std::string stored; ///< event: a row is on the host
   };
 
   //===--------------------------------------------------------------------===//
@@ -183,15 +194,19 @@ private:
                                       const Prefetch &prefetch,
                                       bool gathersNext);
 
+  /// Where an iteration saves the value that the stack collects.
+  mlir::Value savedEntry(const Loop &plan, unsigned stack, mlir::Value index);
+
   /// Places of the body's arguments, and of what it yields.
   void bindBody(transformer::LoopOp loop, const Loop &plan, mlir::Value index);
 
   Prefetch planPrefetch(transformer::LoopOp loop);
-  /// The place among the rows used in turn of what iteration `index` gathers.
-  mlir::Value slotOf(const Prefetch &prefetch, mlir::Value index);
+  void planGathers(transformer::LoopOp loop, Prefetch &prefetch);
+  /// The place among rows used in turn of what is of iteration `index`.
+  mlir::Value slotOf(int64_t rows, mlir::Value index);
   /// What is gathered from here on may lie where what has been computed so far
   /// read.
-  void freeSlots();
+  void freeSlots(const Prefetch &prefetch);
   /// Gathers for the first iterations, before the loop.
   void gatherFirst(transformer::LoopOp loop, const Prefetch &prefetch,
                    Turns turns);
@@ -201,6 +216,29 @@ private:
   /// gathered.
   void beginIteration(transformer::LoopOp loop, const Prefetch &prefetch,
                       mlir::Value index, bool gathersNext);
+
+  //===--------------------------------------------------------------------===//
+  // Saved values on the host
+  //===--------------------------------------------------------------------===//
+
+  /// Rows on the device of each value that is saved on the host.
+  int64_t hostRows();
+  /// Lets the stacks that the plan names lie on the host.
+  void planOffload(transformer::LoopOp loop, Loop &plan);
+  /// What `loop` reads of them, one iteration ahead at least.
+  void planFetches(transformer::LoopOp loop, Prefetch &prefetch);
+  /// All rows may be written.
+  void releaseRows(const Loop &plan);
+  /// Waits until what the row of iteration `index` held is on the host.
+  void awaitRow(const Loop &plan, mlir::Value index);
+  /// Queues the way to the host of what iteration `index` has saved.
+  void storeRows(transformer::LoopOp loop, const Loop &plan, mlir::Value index);
+  /// Queues the way back of what iteration `index` reads.
+  void fetchFor(const Prefetch &prefetch, mlir::Value index);
+  /// Waits until it is there, where the body then finds it.
+  void awaitFetched(const Prefetch &prefetch, mlir::Value index);
+  /// The plan's names must be those of values that layers save.
+  llvm::LogicalResult checkOffload(mlir::func::FuncOp step);
 
   //===--------------------------------------------------------------------===//
   // Stages
@@ -250,7 +288,8 @@ private:
   /// Records event `slot` of `count`, or waits for it.
   void onEvent(bool records, llvm::StringRef name, mlir::Value slot,
                int64_t count, llvm::StringRef stream);
-  void releaseAll(const std::string &event, int64_t count);
+  void releaseAll(const std::string &event, int64_t count,
+                  llvm::StringRef stream = kCompute);
 
   /// Lowers what need not run: what communication does stays to be waited for,
   /// also where this has waited.
@@ -301,12 +340,16 @@ private:
   BlockLowering lowering;
   StatePlaces states;
   llvm::DenseMap<mlir::Value, Family> stacks;
+  llvm::StringMap<Family> hostRowsOf; ///< by the name of the stack
+  llvm::StringSet<> offloadedValues;  ///< by name, those that were found
   llvm::DenseMap<mlir::Value, mlir::Value> indices;
   llvm::DenseMap<mlir::Operation *, Loop> loops;
   /// Positions of layers among those that save something, by table, iteration
   /// and block.
   std::map<std::tuple<std::string, void *, mlir::Block *>, mlir::Value>
       positions;
+  /// Places among rows used in turn, by their number, iteration and block.
+  std::map<std::tuple<int64_t, void *, mlir::Block *>, mlir::Value> rowNumbers;
   /// Rows longer than the value they begin with, by what makes it.
   llvm::DenseMap<mlir::Operation *,
                  llvm::SmallVector<std::pair<dist::ToRowOp, mlir::Value>>>

@@ -78,14 +78,18 @@ class Profile : public ProgramVisitor {
 public:
   Profile(rt::ProgramOp program, std::vector<int64_t> last)
       : last(std::move(last)), change(this->last.size() + 1),
-        arenas(program.getArenas().size()) {}
+        arenas(program.getArenas().size()) {
+    for (auto arena : program.getArenas().getAsRange<rt::ArenaAttr>())
+      onHost.push_back(arena.getMemory() == rt::MemoryClass::host);
+  }
 
   LogicalResult work(rt::WorkOpInterface op, ArrayRef<Touch> touches) override {
     // Products and attention say what their rows leave out; kernels do not.
     bool byRow = isa<rt::GemmOp, rt::AttentionOp, rt::AttentionGradOp>(op);
     for (bool writes : {false, true})
       for (const Touch &touch : touches)
-        if (writes ? touch.writes : touch.reads)
+        if ((writes ? touch.writes : touch.reads) &&
+            !onHost[touch.instance.arena])
           forEachRun(touch, byRow, [&](int64_t begin, int64_t end) {
             writes ? write(arenas[touch.instance.arena], begin, end)
                    : read(arenas[touch.instance.arena], begin, end);
@@ -176,6 +180,7 @@ private:
   }
 
   std::vector<int64_t> last, change;
+  std::vector<bool> onHost; ///< by arena
   std::vector<Ranges> arenas;
   int64_t now = 0;
 };

@@ -10,7 +10,7 @@
 
 namespace heddle::lowering {
 
-/// Bytes of arenas in use during a step, of ranks that have the same.
+/// Bytes of device memory in use during a step, of ranks that have the same.
 struct TouchedBytes {
   int64_t peak = 0; ///< the most at one piece of work
   /// Of all pieces of work together: a lifetime that is one piece longer or

@@ -189,6 +189,7 @@ private:
       object.name = buffer.getName().str();
       object.reason = buffer.getReason().str();
       object.memoryClass = classOf(buffer).str();
+      object.arena = buffer.getArena().str();
       object.begin = offset;
     }
     int64_t begin = std::min<int64_t>(object.begin, offset);

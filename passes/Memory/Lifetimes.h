@@ -11,7 +11,7 @@ namespace heddle::memory {
 
 /// All `rt.buffer`s of one name.
 struct Object {
-  std::string name, reason, memoryClass;
+  std::string name, reason, memoryClass, arena;
   int64_t begin = 0, bytes = 0; ///< from the smallest offset of its buffers on
   int64_t layerStride = 0;      ///< bytes from one entry to the next, 0 for one
   llvm::SmallVector<rt::BufferOp> buffers;

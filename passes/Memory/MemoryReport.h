@@ -16,12 +16,13 @@ struct MemoryObject {
   int64_t bytes = 0, offset = 0;
   int64_t layerStride = 0; ///< bytes from one entry to the next, 0 for one
   std::string heldIn = {}; ///< the loop that it keeps them for; "" for none
+  std::string arena = "compute";
 };
 
-/// Two figures, never mixed: what is needed at one time, and what the arena
-/// takes.
+/// Two figures of device memory, never mixed: what is needed at one time, and
+/// what the arena takes. What is on the host is in neither.
 struct MemoryReport {
-  int64_t livePeakBytes = 0, arenaBytes = 0;
+  int64_t livePeakBytes = 0, arenaBytes = 0, hostBytes = 0;
   std::string peakFunction, peakOp; ///< where the peak is
   std::vector<MemoryObject> objects;
 };

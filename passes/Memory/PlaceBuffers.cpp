@@ -44,12 +44,15 @@ public:
     sort(step, persistent, transient);
   }
 
-  /// Returns the bytes of the arena.
+  /// What is on the host shares nothing. Returns the bytes of that arena.
+  int64_t placeOnHost() { return placeApart(onHost, 0); }
+
+  /// Returns the bytes of the device's arena.
   int64_t place(bool apart) {
     int64_t end = placeApart(persistent, 0);
     if (apart) {
       forEach([&](FunctionObjects &, Object &object) {
-        if (!object.isPersistent())
+        if (!object.isPersistent() && !isOnHost(object))
           end = placeApart(&object, end);
       });
       return end;
@@ -143,11 +146,19 @@ private:
     return end;
   }
 
-  static void sort(FunctionObjects &function,
-                   SmallVectorImpl<Object *> &persistent,
-                   SmallVectorImpl<Object *> &transient) {
+  bool isOnHost(const Object &object) {
+    auto arena = cast<rt::ArenaAttr>(
+        program.getArenas()[program.getArenaIndex(object.arena)]);
+    return arena.getMemory() == rt::MemoryClass::host;
+  }
+
+  void sort(FunctionObjects &function, SmallVectorImpl<Object *> &persistent,
+            SmallVectorImpl<Object *> &transient) {
     for (auto &[name, object] : function.objects)
-      (object.isPersistent() ? persistent : transient).push_back(&object);
+      (isOnHost(object)        ? onHost
+       : object.isPersistent() ? persistent
+                               : transient)
+          .push_back(&object);
   }
 
   static void setPeak(MemoryReport &report, FunctionObjects &function,
@@ -167,6 +178,7 @@ private:
   FunctionObjects step;
   SmallVector<FunctionObjects> frames;
   SmallVector<Object *> persistent, transient;
+  SmallVector<Object *> onHost; ///< of the step: functions have none
 };
 
 } // namespace
@@ -187,10 +199,11 @@ static DictionaryAttr describe(const ObjectPlaces &places, Builder &builder) {
 static void placeBuffers(rt::ProgramOp program, bool apart) {
   Places places;
   ObjectPlaces objects;
-  SmallVector<int64_t> bytes;
+  SmallVector<int64_t> bytes, hostBytes;
   for (int64_t stage = 0; stage < program.getNumStages(); ++stage) {
     ProgramMemory memory(program, stage);
     bytes.push_back(memory.place(apart));
+    hostBytes.push_back(memory.placeOnHost());
     memory.write(places);
     memory.writeObjects(objects);
   }
@@ -206,9 +219,15 @@ static void placeBuffers(rt::ProgramOp program, bool apart) {
     }
   }
   program->setAttr(rt::kObjectPlacesName, describe(objects, builder));
-  program.setArenasAttr(builder.getArrayAttr({rt::ArenaAttr::get(
-      program.getContext(), "compute", *llvm::max_element(bytes),
-      rt::MemoryClass::compute, byStage ? bytes : ArrayRef<int64_t>())}));
+  SmallVector<Attribute> arenas;
+  for (auto arena : program.getArenas().getAsRange<rt::ArenaAttr>()) {
+    bool isHost = arena.getMemory() == rt::MemoryClass::host;
+    ArrayRef<int64_t> sizes = isHost ? hostBytes : bytes;
+    arenas.push_back(rt::ArenaAttr::get(
+        program.getContext(), arena.getName(), *llvm::max_element(sizes),
+        arena.getMemory(), byStage ? sizes : ArrayRef<int64_t>()));
+  }
+  program.setArenasAttr(builder.getArrayAttr(arenas));
 }
 
 MemoryReport heddle::getMemoryReport(ModuleOp module, int64_t stage) {
@@ -216,13 +235,16 @@ MemoryReport heddle::getMemoryReport(ModuleOp module, int64_t stage) {
   for (auto program : module.getOps<rt::ProgramOp>()) {
     ProgramMemory memory(program, stage);
     result = memory.report();
-    for (Attribute arena : program.getArenas())
-      result.arenaBytes += cast<rt::ArenaAttr>(arena).getBytesAt(stage);
+    for (auto arena : program.getArenas().getAsRange<rt::ArenaAttr>())
+      (arena.getMemory() == rt::MemoryClass::host ? result.hostBytes
+                                                  : result.arenaBytes) +=
+          arena.getBytesAt(stage);
     memory.forEach([&](FunctionObjects &function, Object &object) {
       result.objects.push_back({object.name, object.memoryClass,
                                 function.function.getSymName().str(),
                                 object.reason, object.bytes, object.begin,
-                                object.layerStride, object.heldIn.str()});
+                                object.layerStride, object.heldIn.str(),
+                                object.arena});
     });
   }
   return result;

@@ -52,8 +52,8 @@ public:
       module->setAttr(transformer::kPrecisionName, precision());
     if (const ScalingRecipe *scaling = findScaling(plan.precision.scaling))
       markScaledProducts(module, *scaling);
-    if (failed(writeRecompute()) || failed(writeParameters()) ||
-        failed(writeValues()))
+    if (failed(writeRecompute()) || failed(writeOffload()) ||
+        failed(writeParameters()) || failed(writeValues()))
       return failure();
     return writeSchedule();
   }
@@ -172,6 +172,17 @@ private:
     }
     if (any)
       module->setAttr(transformer::kRecomputeName, builder.getArrayAttr(all));
+    return success();
+  }
+
+  LogicalResult writeOffload() {
+    if (plan.offload.saved.empty())
+      return success();
+    if (Result<void> checked = checkOffload(model, train, plan); !checked)
+      return module.emitError() << "plan: " << checked.error().message;
+    module->setAttr(transformer::kOffloadName,
+                    builder.getStrArrayAttr(
+                        llvm::to_vector_of<StringRef>(plan.offload.saved)));
     return success();
   }
 

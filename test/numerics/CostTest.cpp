@@ -238,6 +238,32 @@ TEST_P(CostOfModel, EqualsTheProgramWithDropout) {
   }
 }
 
+/// Values that wait for backward on the host, those of the default set and
+/// those of one value that all else is computed again of.
+constexpr const char *kOffloaded[] = {
+    R"(, "offload": {"saved": ["v", "m"]})",
+    R"(, "offload": {"saved": ["x1"]}, "recompute": "full")",
+    R"(, "offload": {"saved": ["o", "up"]}, "recompute": "selective")",
+    R"(, "offload": {"saved": ["n1", "lse"]}, "overlap": {"memory_bytes": 9000},
+         "zero": {"stage": 3, "gather": "every_pass", "prefetch": 2})",
+};
+
+TEST_P(CostOfModel, EqualsTheProgramThatOffloads) {
+  ModelConfig model = withoutDropout(GetParam().config);
+  for (size_t i = 0; i < std::size(kOffloaded); ++i)
+    for (size_t k : {i, i + 2, i + 4}) {
+      const Shape &shape = kShapes[k % std::size(kShapes)];
+      std::string members = kOffloaded[i];
+      if (knowsCut(model, shape) && k % 3 > 0)
+        members += k % 3 == 1 ? kCut : kGathered;
+      SCOPED_TRACE(fmt::format("dp {} tp {} micro-batches {} x {}{}", shape.dp,
+                               shape.tp, shape.microBatches, shape.microBatch,
+                               members));
+      checkProgram(model, settingsOf(shape),
+                   planOf(model, shape, "\"megatron\"", members));
+    }
+}
+
 /// Attention as products, masks drawn again or saved, and what backward
 /// computes again of both.
 constexpr const char *kUnfused[] = {

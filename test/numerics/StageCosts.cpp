@@ -304,6 +304,22 @@ TEST(CostOfStages, EqualsProgramsThatSplitBackwardAndComputeAgain) {
   }
 }
 
+// What the two functions of backward read of the host, each by itself.
+TEST(CostOfStages, EqualsProgramsThatOffload) {
+  for (const char *offload :
+       {R"(, "offload": {"saved": ["v", "m"]})",
+        R"(, "offload": {"saved": ["x1"]}, "recompute": "full")"}) {
+    checkPlaces(modelOf(3, true), {2, 1, 2, 1, 4},
+                stagesOf(kUneven, "one_f_one_b") + offload);
+    checkPlaces(modelOf(3, false), {2, 1, 2, 1, 4},
+                stagesOf(kUneven, "zb_h1") + offload);
+    checkPlaces(gpt2(5), {2, 2, 2, 1, 4},
+                stagesOf(kBack, "zb_v", kAtFirst) + kCut + offload);
+    checkPlaces(modelOf(3, true), {3, 1, 1, 1, 4},
+                stagesOf(R"([[""], ["0..2"], [""]])", "gpipe") + offload);
+  }
+}
+
 // Places of ends alone, and of nothing.
 TEST(CostOfStages, EqualsProgramsWithPlacesWithoutLayers) {
   for (const char *layers :

@@ -103,6 +103,13 @@ UNFUSED_PLANS = [("llama", 2, 2, 1, {**WHOLE, **PRODUCTS}), ("gpt2-dropout", 2, 
                  ("qwen2", 2, 4, 1, {**SP, **PRODUCTS, **BF16[1]})]
 
 
+# Saved values on the host: a value that is read twice, all that is computed again of, masks.
+OFFLOAD_PLANS = [("llama-ragged", 2, 2, 4, {**SP, "offload": {"saved": ["n1", "v", "m"]}}),
+                 ("gpt2-dropout", 1, 2, 4, {**WHOLE, "recompute": "full", "offload": {"saved": ["x1"]}}),
+                 ("qwen3", 4, 2, 1, {**WHOLE, "zero": {"stage": 3}, "offload": {"saved": ["qr", "lse"]}}),
+                 ("gpt2-dropout", 1, 1, 4, {**WHOLE, **KEPT, "offload": {"saved": ["p", "p_dropped_mask"]}})]
+
+
 def stages(schedule, *layers, head=None, **more):
     """Stages of the two layers of a model, by rank of pp and chunk."""
     held = [[chunk] if isinstance(chunk, str) else chunk for chunk in layers]
@@ -124,6 +131,8 @@ STAGE_PLANS = [
     ("qwen2", 2, 2, 4, stages("interleaved_1f1b", ["0", ""], ["", "1"], **SP, **BF16[2])),
     ("qwen3", 1, 1, 2, stages("one_f_one_b", "0", "1", **BF16[3])),
     ("gpt2-dropout", 2, 1, 4, stages("v_half", ["0", ""], ["1", ""], head=[0, 1])),
+    ("llama-ragged", 1, 2, 4, stages("one_f_one_b", "0..1", "", offload={"saved": ["gate", "o"]})),
+    ("gpt2", 1, 1, 4, stages("zb_h1", "0", "1", offload={"saved": ["m", "x1"]})),
     ("llama-ragged-dropout", 1, 2, 4, stages("zb_h2", "0", "1", **SP)),
     ("llama-ragged", 2, 2, 4, stages("dualpipe", ["0", "1"], ["1", "0"], head=[1, 0], **GATHERED, zero={"stage": 1})),
     ("gpt2", 1, 1, 8, stages("dualpipe", ["0", ""], ["", "1"], ["1", ""], ["", "0"], head=[3, 0])),
@@ -241,7 +250,7 @@ def main():
     chosen += [(case, True) for case in wide[:arguments.mpi]]
     chosen += [(case, False) for case in OTHER_PLANS[:arguments.threads] + DROPOUT_PLANS[:arguments.threads]
                + STAGE_PLANS[:arguments.threads] + BF16_PLANS[:arguments.threads]
-               + UNFUSED_PLANS[:arguments.threads // 2]]
+               + UNFUSED_PLANS[:arguments.threads // 2] + OFFLOAD_PLANS[:arguments.threads // 2]]
     cut = list(sequence_parallel_cases())
     random.Random(arguments.seed).shuffle(cut)
     chosen += [(case, False) for case in cut[:arguments.threads // 2]]

@@ -2,7 +2,7 @@
 """Plans that differ only in how states are stored and moved give bitwise equal gradients.
 
 What may not change a bit: the ZeRO stage, how long gathered parameters are kept, prefetch, the
-size and order of buckets, overlap. (When sums are reduced, and the shard group, change the order
+size and order of buckets, overlap, saved values that wait for backward on the host. (When sums are reduced, and the shard group, change the order
 of a sum.) Emitted programs of 8 ranks, as threads, one step from the same parameters, in fp32, in
 bf16 and in fp16: parameters and masters are equal too, also with pipeline stages of unequal numbers of
 layers. A program that is run twice gives the same bits.
@@ -36,6 +36,9 @@ STORED = [
     {"zero": {"stage": 3, "gather": "every_pass", "prefetch": 2}, "overlap": {"memory_bytes": 10**9}},
     {"zero": {"stage": 3, "gather": "every_micro_batch"}, "buckets": {"gradient_bytes": 1}},
     {"zero": {"stage": 3, "gather": "once_per_step", "prefetch": 1}, "overlap": {"memory_bytes": 10**9}},
+    {"zero": {"stage": 0}, "offload": {"saved": ["gate", "m", "o", "x1"]}},
+    {"zero": {"stage": 3, "gather": "every_pass", "prefetch": 2}, "overlap": {"memory_bytes": 10**9},
+     "offload": {"saved": ["n1", "up", "v"]}},
 ]
 
 
@@ -74,7 +77,7 @@ def main():
                                    (STAGES, PRECISIONS[0], "last"), (STAGES, PRECISIONS[1], "every_micro_batch"), ({}, SCALED, "last")]:
         first = None
         # Without stages the first plan once more: two runs are equal.
-        for storage in [*(STORED[3:6] if cut or precision is SCALED else STORED), STORED[0]]:
+        for storage in [*(STORED[3:6] + STORED[-1:] if cut or precision is SCALED else STORED), STORED[0]]:
             with tempfile.TemporaryDirectory() as folder:
                 plan = {**BASE, **cut, **storage, "zero": {**storage["zero"], "reduce": reduce}, "precision": precision}
                 found = values(heddle, pathlib.Path(folder), MODEL, plan)

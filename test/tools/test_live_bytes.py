@@ -20,12 +20,15 @@ def work(reads, writes, stream=0, label="w"):
     return {"work": label, "stream": stream, "reads": ranges[0], "writes": ranges[1]}
 
 
-def measure(*lines):
+def measure(*lines, allocations=("x",)):
     with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as file:
-        for line in ({"version": 1, "rank": 0, "size": 1, "streams": ["a", "b"], "allocations": ["x"]}, *lines):
+        for line in ({"version": 1, "rank": 0, "size": 1, "streams": ["a", "b"], "allocations": allocations},
+                     *lines):
             file.write(json.dumps(line) + "\n")
         file.flush()
         found = live_bytes.measure(file.name)
+    if "host" in allocations:
+        return found["arena_bytes"], found["host_bytes"], found["touched_peak_bytes"]
     return found["arena_bytes"], found["touched_peak_bytes"], found["touched_sum_bytes"]
 
 
@@ -38,6 +41,12 @@ class LiveBytes(unittest.TestCase):
     def test_bytes_written_anew_are_free_in_between(self):
         self.assertEqual(measure(work([], [(0, 10)]), work([(0, 10)], []), work([], [(10, 18)]),
                                  work([(10, 18)], []), work([], [(0, 10)]), work([(0, 10)], [])), (18, 10, 56))
+
+    def test_what_is_on_the_host_counts_by_itself(self):
+        copies = [{"work": "copy", "stream": 0, "reads": [[0, 0, 10]], "writes": [[1, 32, 10]]},
+                  {"work": "copy", "stream": 0, "reads": [[1, 32, 10]], "writes": [[0, 0, 10]]}]
+        self.assertEqual(measure(work([], [(0, 10)]), *copies, work([(0, 10)], []), allocations=("compute", "host")),
+                         (10, 42, 10))
 
     def test_an_update_reads_what_was_there(self):
         self.assertEqual(measure(work([], [(0, 10)]), work([], [(10, 20)]), work([(0, 10)], [(0, 10)]),
@@ -75,7 +84,8 @@ class LiveBytes(unittest.TestCase):
 
 
 def buffer(name, begin, bytes_, class_="workspace", function="step", held_in=""):
-    return {"name": name, "offset": begin, "bytes": bytes_, "class": class_, "function": function, "held_in": held_in}
+    return {"name": name, "arena": "compute", "offset": begin, "bytes": bytes_, "class": class_, "function": function,
+            "held_in": held_in}
 
 
 class ObjectBytes(unittest.TestCase):

@@ -7,6 +7,7 @@
 #include "tools/heddle/FamilyLayout.h"
 #include "tools/heddle/Inputs.h"
 #include "tools/heddle/Memory.h"
+#include "tools/heddle/Offload.h"
 
 #include "heddle/Model/Parameters.h"
 #include "heddle/Schedule/Timeline.h"
@@ -69,6 +70,7 @@ struct Explanation {
   std::optional<json> cost;
   std::optional<ScheduleFacts> schedule;
   std::optional<json> estimate; ///< where there is a cluster, too
+  std::optional<json> offload;  ///< the same
 };
 
 } // namespace
@@ -163,6 +165,8 @@ static void printJson(const Explanation &e) {
   answer["warnings"] = e.warnings;
   if (e.estimate)
     answer.update(*e.estimate);
+  if (e.offload)
+    answer["offload"] = *e.offload;
   if (e.cost)
     answer["cost"] = *e.cost;
   if (e.schedule)
@@ -221,6 +225,8 @@ static void printText(const Explanation &e) {
     printCost(*e.cost);
   if (e.program && !e.program->memory.empty())
     printMemory(e.program->memory, showMemory);
+  if (e.offload)
+    printOffload(*e.offload);
   if (e.estimate)
     printEstimate(*e.estimate);
 }
@@ -300,6 +306,9 @@ static Result<void> explainPlan(Explanation &e) {
       e.warnings.push_back(*misfit);
   if (!isTrained || !inputs.cluster)
     return {};
+  if (!inputs.plan->offload.saved.empty())
+    if (Result<OffloadTime> time = offloadTimeOf(inputs))
+      e.offload = offloadJson(*time);
   Result<PlanPoint> point = pointOf(*inputs.plan, inputs.model);
   Result<void> estimated =
       point ? estimate(e, *point) : Result<void>(point.error());

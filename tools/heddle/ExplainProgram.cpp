@@ -109,6 +109,9 @@ void tool::printMemory(const std::vector<MemoryReport> &reports, bool all) {
              describeBytes(double(report.livePeakBytes)));
   fmt::print("  {:24} {:>20}  {}\n", "arena", report.arenaBytes,
              describeBytes(double(report.arenaBytes)));
+  if (report.hostBytes > 0)
+    fmt::print("  {:24} {:>20}  {}\n", "on the host", report.hostBytes,
+               describeBytes(double(report.hostBytes)));
   fmt::print("  {:24} {} in {}\n", "peak at", report.peakOp,
              report.peakFunction);
   for (const auto &[name, bytes] : bytesByClass(report))

@@ -1,5 +1,8 @@
 #include "tools/heddle/Inputs.h"
 
+#include "tools/heddle/Offload.h"
+
+#include "heddle/Cost/RankSizes.h"
 #include "heddle/Schedule/CheckStages.h"
 
 using namespace heddle;
@@ -56,8 +59,14 @@ Result<std::vector<std::string>> tool::checkInputs(const Inputs &inputs) {
   if (!ofStages)
     return ofStages.error();
   more->insert(more->end(), ofStages->begin(), ofStages->end());
+  if (Result<void> checked =
+          checkOffload(inputs.model, *inputs.train, *inputs.plan);
+      !checked)
+    return checked.error();
   for (const PlanWarning &warning : *more)
     warnings->push_back(warning.message);
+  if (std::optional<std::string> warning = offloadWarning(inputs))
+    warnings->push_back(*warning);
   return warnings;
 }
 

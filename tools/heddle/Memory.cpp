@@ -31,7 +31,8 @@ static size_t rankOf(const std::string &memoryClass) {
 std::map<std::string, int64_t> tool::bytesByClass(const MemoryReport &report) {
   std::vector<Edge> edges;
   for (const MemoryObject &object : report.objects) {
-    if (object.bytes == 0) // of another stage
+    // Of another stage, or on the host.
+    if (object.bytes == 0 || object.memoryClass == "offloaded")
       continue;
     // A class that is not known here is working memory like any other.
     size_t rank = std::min(rankOf(object.memoryClass), kClasses.size() - 1);
@@ -76,6 +77,7 @@ static json buffersJson(const MemoryReport &report) {
   for (const MemoryObject &object : report.objects)
     buffers.push_back({{"name", object.name},
                        {"class", object.memoryClass},
+                       {"arena", object.arena},
                        {"function", object.function},
                        {"reason", object.reason},
                        {"bytes", object.bytes},
@@ -92,6 +94,7 @@ static json classJson(const MemoryReport &report, const std::string &ranks,
               {"count", count},
               {"live_peak_bytes", report.livePeakBytes},
               {"arena_bytes", report.arenaBytes},
+              {"host_bytes", report.hostBytes},
               {"reserve_bytes", nullptr},
               {"capacity_bytes", nullptr},
               {"fits", nullptr}};

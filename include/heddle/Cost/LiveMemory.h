@@ -45,6 +45,7 @@ struct LiveMemory {
   // Within a micro-batch.
   std::vector<SavedValue> savedValues;
   std::int64_t saved = 0;
+  std::int64_t offloaded = 0; ///< saved, but on the host
   std::int64_t passed =
       0; ///< of that: a place without layers only passes it on
   /// Buffers of what stages pass to each other; a part of carriedBytes.

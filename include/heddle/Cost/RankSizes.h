@@ -140,6 +140,11 @@ struct RankSizes {
   bool unfusedAttention = false, savesMasks = false;
   /// Whether `selective` makes no inputs of products with parameters again.
   bool savesLinearInputs = false;
+  /// Saved values that wait for backward on the host, by name, and how many
+  /// layers' of each are on the device at a time.
+  std::vector<std::string> offloaded;
+  std::int64_t hostRows = 0;
+  bool isOffloaded(std::string_view name) const;
   /// Whether backward finds a block's normed inputs (n1, n2) as its products
   /// read them; else it has parts along `sequence` and gathers them again.
   bool savesGathered[2] = {true, true};
@@ -211,6 +216,11 @@ Result<RankSizes> rankSizes(const ModelConfig &model,
 Result<std::vector<RankSizes>> placeSizes(const ModelConfig &model,
                                           const TrainSettings &train,
                                           const Plan &plan);
+
+/// Whether layers save what `offload.saved` names, where formulas know the
+/// plan's layouts; else lowering finds out.
+Result<void> checkOffload(const ModelConfig &model, const TrainSettings &train,
+                          const Plan &plan);
 
 } // namespace heddle
 

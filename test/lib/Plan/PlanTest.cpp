@@ -432,8 +432,6 @@ TEST(PlanCheck, UnsupportedFeaturesAreNamedWhereActive) {
   EXPECT_EQ(with(1, 1, 1, R"("recompute": "full")"), "");
   EXPECT_THAT(with(1, 1, 1, R"("offload": {"optimizer": true})"),
               HasSubstr("offload.optimizer" + tail));
-  EXPECT_THAT(with(1, 1, 1, R"("offload": {"saved": ["x"]})"),
-              HasSubstr("offload.saved" + tail));
   EXPECT_THAT(with(1, 1, 1, R"("precision": "nvfp4")"),
               HasSubstr("precision recipe \"nvfp4\"" + tail +
                         "; set precision.recipe to \"fp8\","));
