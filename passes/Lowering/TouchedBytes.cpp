@@ -2,6 +2,7 @@
 
 #include "passes/Lowering/TouchedBytes.h"
 
+#include "passes/Lowering/ByteRanges.h"
 #include "passes/Lowering/WalkProgram.h"
 
 #include <map>
@@ -116,7 +117,7 @@ private:
     int64_t end, written, last; ///< last: at which it must still be there
     bool readFirst;
   };
-  using Ranges = std::map<int64_t, Range>; ///< disjoint, by first byte
+  using Ranges = ByteRanges<Range>;
 
   template <class Visit>
   static void forEachRun(const Touch &touch, bool byRow, Visit visit) {
@@ -130,40 +131,23 @@ private:
       visit(begin, std::min(end, begin + touch.run));
   }
 
-  /// Makes `at` a boundary where it is inside a range.
-  static void cut(Ranges &ranges, int64_t at) {
-    auto it = ranges.upper_bound(at);
-    if (it == ranges.begin())
-      return;
-    --it;
-    if (it->first == at || it->second.end <= at)
-      return;
-    Range tail = it->second;
-    it->second.end = at;
-    ranges.emplace(at, tail);
-  }
-
   void read(Ranges &ranges, int64_t begin, int64_t end) {
-    cut(ranges, begin);
-    cut(ranges, end);
     int64_t at = begin;
-    for (auto it = ranges.lower_bound(begin); at < end; ++it) {
+    for (auto it = ranges.cut(begin, end); at < end; ++it) {
       int64_t next = it == ranges.end() ? end : std::min(it->first, end);
       if (at < next)
-        it = ranges.emplace_hint(it, at, Range{next, 0, last[now], true});
+        it = ranges.add(it, at, Range{next, 0, last[now], true});
       it->second.last = std::max(it->second.last, last[now]);
       at = it->second.end;
     }
   }
 
   void write(Ranges &ranges, int64_t begin, int64_t end) {
-    cut(ranges, begin);
-    cut(ranges, end);
     int64_t at = begin;
-    for (auto it = ranges.lower_bound(begin); at < end; ++it) {
+    for (auto it = ranges.cut(begin, end); at < end; ++it) {
       int64_t next = it == ranges.end() ? end : std::min(it->first, end);
       if (at < next)
-        it = ranges.emplace_hint(it, at, Range{next, now, now, false});
+        it = ranges.add(it, at, Range{next, now, now, false});
       else // each byte counts once, in what it holds from now on
         release(at, it->second, std::min(it->second.last + 1, now));
       it->second.written = now;

@@ -8,12 +8,11 @@
 
 #include "passes/Lowering/Passes.h"
 
+#include "passes/Lowering/ByteRanges.h"
 #include "passes/Lowering/Lowering.h"
 #include "passes/Lowering/WalkProgram.h"
 
 #include "llvm/ADT/DenseSet.h"
-
-#include <map>
 
 using namespace mlir;
 
@@ -25,7 +24,7 @@ namespace heddle {
 namespace heddle::lowering {
 namespace {
 
-/// Who wrote bytes [key of the map, end) last.
+/// Who wrote bytes up to `end` last.
 struct Written {
   int64_t end;
   Instance instance;
@@ -42,7 +41,7 @@ StringRef classOf(const Instance &instance) {
 /// Buffers of one name are one object where one lies within the other: the same
 /// layer's, or a family as a whole and one layer of it.
 bool isSameObject(const Instance &a, const Instance &b) {
-  if (rt::BufferOp(a.op).getName() != rt::BufferOp(b.op).getName())
+  if (rt::BufferOp(a.op).getNameAttr() != rt::BufferOp(b.op).getNameAttr())
     return false;
   return (a.begin <= b.begin && b.end <= a.end) ||
          (b.begin <= a.begin && a.end <= b.end);
@@ -75,7 +74,7 @@ private:
 
   rt::ProgramOp program;
   int64_t stage;
-  std::vector<std::map<int64_t, Written>> written; ///< per arena
+  std::vector<ByteRanges<Written>> written; ///< per arena
   llvm::DenseSet<std::pair<Operation *, Operation *>> told;
   bool ok = true, first = true;
 };
@@ -135,23 +134,11 @@ void ArenaChecker::complainLost(rt::WorkOpInterface op, const Touch &touch,
       << "by '" << cast<rt::WorkOpInterface>(old.op).getLabel() << "'";
 }
 
-/// Makes `at` a boundary where it is inside a range.
-void cut(std::map<int64_t, Written> &map, int64_t at) {
-  auto it = map.upper_bound(at);
-  if (it == map.begin() || (--it)->first == at || it->second.end <= at)
-    return;
-  Written tail = it->second;
-  it->second.end = at;
-  map.emplace(at, tail);
-}
-
 void ArenaChecker::checkRead(rt::WorkOpInterface op, const Touch &touch) {
-  std::map<int64_t, Written> &map = written[touch.instance.arena];
-  cut(map, touch.begin);
-  cut(map, touch.begin + touch.span);
+  ByteRanges<Written> &ranges = written[touch.instance.arena];
   int64_t end = touch.begin + touch.span, at = touch.begin;
-  for (auto it = map.lower_bound(touch.begin);
-       it != map.end() && it->first < end; ++it) {
+  for (auto it = ranges.cut(at, end); it != ranges.end() && it->first < end;
+       ++it) {
     if (it->first > at)
       complainUnwritten(op, touch);
     at = it->second.end;
@@ -182,14 +169,13 @@ void ArenaChecker::checkRead(rt::WorkOpInterface op, const Touch &touch) {
 
 void ArenaChecker::write(rt::WorkOpInterface op, const Touch &touch) {
   // The gaps between rows belong to the same buffer.
-  std::map<int64_t, Written> &map = written[touch.instance.arena];
+  ByteRanges<Written> &ranges = written[touch.instance.arena];
   int64_t begin = touch.begin, end = touch.begin + touch.span;
-  cut(map, begin);
-  cut(map, end);
-  for (auto it = map.lower_bound(begin); it != map.end() && it->first < end;
-       it = map.erase(it))
+  auto first = ranges.cut(begin, end);
+  for (auto it = first; it != ranges.end() && it->first < end; ++it)
     complainLost(op, touch, it->second);
-  map[begin] = {end, touch.instance, op, touch.run == touch.period};
+  ranges.replace(first, begin,
+                 {end, touch.instance, op, touch.run == touch.period});
 }
 
 LogicalResult ArenaChecker::work(rt::WorkOpInterface op,

@@ -13,12 +13,11 @@
 
 #include "passes/Lowering/Passes.h"
 
+#include "passes/Lowering/ByteRanges.h"
 #include "passes/Lowering/WalkProgram.h"
 
 #include "llvm/ADT/DenseSet.h"
 #include "llvm/ADT/MapVector.h"
-
-#include <map>
 
 using namespace mlir;
 
@@ -58,7 +57,7 @@ struct Past {
   }
 };
 
-/// Bytes [key of the map, end) that were touched alike.
+/// Bytes up to `end` that were touched alike.
 struct Segment {
   int64_t end = 0;
   SmallVector<Past, 2> past;
@@ -86,40 +85,25 @@ private:
   }
   void check(const Past &now, const Touch &touch);
   void complain(const Past &now, const Past &past, const Touch &touch);
-  /// Splits segments so that [begin, end) consists of whole ones.
-  void cut(std::map<int64_t, Segment> &map, int64_t begin, int64_t end);
+  int64_t streamOf(rt::WorkOpInterface op);
 
   rt::ProgramOp program;
-  std::vector<Clock> clocks;     ///< of streams
-  std::vector<Operation *> last; ///< latest work of each stream
-  llvm::StringMap<Clock> events; ///< of this step
-  std::vector<std::map<int64_t, Segment>> segments; ///< per arena
+  std::vector<Clock> clocks;                    ///< of streams
+  std::vector<Operation *> last;                ///< latest work of each stream
+  llvm::StringMap<Clock> events;                ///< of this step
+  llvm::DenseMap<Operation *, int64_t> streams; ///< of work
+  std::vector<ByteRanges<Segment>> segments;    ///< per arena
   llvm::MapVector<Operation *, bool>
       waits; ///< whether a wait ever ordered anything
   llvm::DenseSet<std::pair<Operation *, Operation *>> told;
   bool ok = true;
 };
 
-void OrderChecker::cut(std::map<int64_t, Segment> &map, int64_t begin,
-                       int64_t end) {
-  auto split = [&](int64_t at) {
-    auto it = map.upper_bound(at);
-    if (it == map.begin() || (--it)->first == at || it->second.end <= at)
-      return;
-    Segment tail = it->second;
-    it->second.end = at;
-    map.emplace_hint(std::next(it), at, std::move(tail));
-  };
-  split(begin);
-  split(end);
-  // Bytes that nothing has touched yet.
-  for (int64_t at = begin; at < end;) {
-    auto it = map.lower_bound(at);
-    int64_t next = it == map.end() ? end : std::min(end, it->first);
-    if (next > at)
-      it = map.emplace_hint(it, at, Segment{next, {}});
-    at = it->second.end;
-  }
+int64_t OrderChecker::streamOf(rt::WorkOpInterface op) {
+  auto [known, isNew] = streams.try_emplace(op);
+  if (isNew)
+    known->second = program.getStreamIndex(op.getStreamName());
+  return known->second;
 }
 
 void OrderChecker::complain(const Past &now, const Past &past,
@@ -149,12 +133,13 @@ void OrderChecker::complain(const Past &now, const Past &past,
 }
 
 void OrderChecker::check(const Past &now, const Touch &touch) {
-  std::map<int64_t, Segment> &map = segments[touch.instance.arena];
-  int64_t end = now.begin + now.span;
-  cut(map, now.begin, end);
+  ByteRanges<Segment> &ranges = segments[touch.instance.arena];
+  int64_t at = now.begin, end = now.begin + now.span;
   const Clock &clock = clocks[now.stream];
-  for (auto it = map.lower_bound(now.begin); it != map.end() && it->first < end;
-       ++it) {
+  for (auto it = ranges.cut(at, end); at < end; at = (it++)->second.end) {
+    int64_t next = it == ranges.end() ? end : std::min(end, it->first);
+    if (at < next) // bytes that nothing has touched yet
+      it = ranges.add(it, at, Segment{next, {}});
     SmallVector<Past, 2> &past = it->second.past;
     llvm::erase_if(past, [&](const Past &p) {
       if (p.op == now.op && p.stream == now.stream && p.time == now.time)
@@ -172,7 +157,7 @@ void OrderChecker::check(const Past &now, const Touch &touch) {
 
 LogicalResult OrderChecker::work(rt::WorkOpInterface op,
                                  ArrayRef<Touch> touches) {
-  int64_t stream = program.getStreamIndex(op.getStreamName());
+  int64_t stream = streamOf(op);
   Clock &clock = clocks[stream];
   if (clock[0] == 0 && told.insert({op, nullptr}).second) {
     ok = false;

@@ -325,7 +325,7 @@ LogicalResult ProgramWalker::walkCall(const Instruction &op, Frame &frame) {
 }
 
 LogicalResult ProgramWalker::walkWork(const Instruction &op, Frame &frame) {
-  SmallVector<Touch> touches;
+  touches.clear();
   for (const Instruction::Access &access : op.accesses) {
     const Place &place = frame.places[access.buffer];
     touches.push_back({place.instance, place.address, access.span, access.run,

@@ -137,6 +137,7 @@ private:
       stageAxes = 0; ///< of by_stage, where addresses are read
   llvm::DenseMap<mlir::Operation *, std::unique_ptr<WalkCode>> codes;
   llvm::DenseMap<mlir::Attribute, Row> rows; ///< of this rank
+  std::vector<Touch> touches;                ///< of one piece of work
 };
 
 } // namespace heddle::lowering
