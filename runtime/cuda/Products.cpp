@@ -133,12 +133,12 @@ heddle_rt_status Products::choose(const GemmCall &gemm, const Key &key,
       handle, product.operation, product.b, product.a, product.c, product.c,
       preference, 1, &product.choice, &found);
   const heddle_rt_gemm_args &x = gemm.args;
-  return checked(status == CUBLAS_STATUS_SUCCESS && found == 0
-                     ? CUBLAS_STATUS_NOT_SUPPORTED
-                     : status,
-                 "{}: no algorithm for m {}, n {}, k {} of {} to {}",
-                 gemm.name(), x.m, x.n, x.k, runtime::nameOf(x.a),
-                 runtime::nameOf(x.c));
+  const bool none = found == 0 || product.choice.state != CUBLAS_STATUS_SUCCESS;
+  return checked(
+      status == CUBLAS_STATUS_SUCCESS && none ? CUBLAS_STATUS_NOT_SUPPORTED
+                                              : status,
+      "{}: no algorithm for m {}, n {}, k {} of {} to {}", gemm.name(), x.m,
+      x.n, x.k, runtime::nameOf(x.a), runtime::nameOf(x.c));
 }
 
 heddle_rt_status Products::run(heddle_rt_stream *stream, const GemmCall &gemm,

@@ -292,9 +292,11 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
     cublasLtMatrixLayout_t d, cublasLtMatmulPreference_t preference,
     int requested, cublasLtMatmulHeuristicResult_t results[], int *found) {
   cublasStatus_t status;
+  // Where there is no algorithm it may also succeed, and give none [CUBLAS,
+  // cublasLtMatmulAlgoGetHeuristic].
+  *found = 0;
   if (was("cublasLtMatmulAlgoGetHeuristic", status))
     return status;
-  *found = 0;
   Shape shape;
   status = shapeOf(*as(operation), *as(a), *as(b), *as(d), shape);
   if (status != CUBLAS_STATUS_SUCCESS)

@@ -38,6 +38,10 @@ void configure(const Settings &settings);
 /// and do nothing. A number of 0 forgets all.
 void failCall(const std::string &function, int64_t number, int code);
 
+/// Communicators of NCCL that are neither destroyed nor aborted, on all
+/// devices.
+int64_t openCommunicators();
+
 /// What the double refused last on this thread, or "": a sentence with the
 /// rule's source.
 const std::string &lastRefusal();

@@ -15,6 +15,7 @@
 #include <nccl.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <utility>
 
@@ -71,7 +72,16 @@ struct ncclWindow_vidmem {
   void *memory;
 };
 
+static std::atomic<int64_t> openComms = 0;
+int64_t heddle::gpu::openCommunicators() { return openComms; }
+
 struct ncclComm {
+  ncclComm(std::shared_ptr<Shared> shared, int rank, int device)
+      : shared(std::move(shared)), rank(rank), device(device) {
+    ++openComms;
+  }
+  ~ncclComm() { --openComms; }
+
   std::shared_ptr<Shared> shared;
   int rank, device;
   int64_t managed = 0, collectives = 0;
@@ -344,7 +354,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int ranks,
   }
   const std::scoped_lock lock(shared->mutex);
   const int device = current().number;
-  *comm = new ncclComm{shared, rank, device};
+  *comm = new ncclComm(shared, rank, device);
   // [NCCL, "Duplicate GPU detected"]
   if (std::count(shared->devices.begin(), shared->devices.end(), device))
     shared->fail(ncclInvalidUsage, "two ranks of a communicator on device " +
@@ -376,7 +386,7 @@ static ncclResult_t makeChild(ncclComm_t parent, Shared::Call &asked,
   const auto at =
       std::find(order.begin(), order.end(),
                 std::pair{asked.second[size_t(parent->rank)], parent->rank});
-  *child = new ncclComm{shared, int(at - order.begin()), parent->device};
+  *child = new ncclComm(shared, int(at - order.begin()), parent->device);
   (*child)->polls = somePolls();
   return ncclSuccess;
 }
