@@ -91,6 +91,7 @@ void Flight::enter(Section section) {
 }
 
 void Flight::beginStep(int64_t step) {
+  current = step;
   if (!page)
     return;
   page->step.store(step, kPlain);
@@ -105,6 +106,7 @@ int64_t Flight::computed() const {
 }
 
 void Flight::endStep() {
+  current = -1;
   if (!page)
     return;
   const int64_t number = page->steps.load(kPlain);

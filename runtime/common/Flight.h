@@ -30,6 +30,8 @@ public:
   void enter(Section section);
   void beginStep(int64_t step);
   void endStep();
+  /// -1 outside of steps. Known without a page too.
+  int64_t currentStep() const { return current; }
   /// Processor time of this thread in the step, without waits.
   int64_t computed() const;
   /// A communicator was made; -1: there are more than a page has.
@@ -69,6 +71,7 @@ private:
   void endWait();
 
   FlightPage *page = nullptr;
+  int64_t current = -1;
   int64_t stepStarted = 0, stepCpu = 0; ///< at the beginning of the step
   int64_t waited = 0, waitedCpu = 0;    ///< in this step
   int64_t waitStarted = 0, waitCpu = 0, lastTold = 0;

@@ -94,6 +94,7 @@ heddle_rt_status close(heddle_rt_context *context) {
   if (context->checking && context->transport)
     for (heddle_rt_comm &comm : context->comms)
       HEDDLE_RT_TRY(context->compareCalls(comm));
+  HEDDLE_RT_TRY(context->times.close());
   return checkCanaries(context);
 }
 
@@ -112,6 +113,8 @@ heddle_rt_status heddle_rt_init(const heddle_rt_options *options,
     HEDDLE_RT_TRY(claim(*made, given));
   else
     HEDDLE_RT_TRY(made->join(given, made->mode == HEDDLE_RT_MODE_LATE));
+  if (made->mode == HEDDLE_RT_MODE_EAGER)
+    HEDDLE_RT_TRY(made->times.open(made->rank, made->size));
   if (made->mode == HEDDLE_RT_MODE_LATE) // ranks must not agree by accident
     made->late = std::make_unique<heddle::runtime::Late>(
         seed + 0x9e3779b97f4a7c15u * uint64_t(made->rank), *made->transport);

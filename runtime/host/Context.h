@@ -101,6 +101,8 @@ queueWork(heddle_rt_stream *stream, const runtime::Trace::Call &call,
     context->late->work(stream->late, std::move(run));
     return HEDDLE_RT_OK;
   default:
+    const runtime::TimeLog::Span span(context->times, context->flight,
+                                      call.operation, name, stream->name);
     return context->die(run());
   }
 }

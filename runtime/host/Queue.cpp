@@ -55,6 +55,8 @@ heddle_rt_status runTogether(heddle_rt_stream *stream, const char *name,
         [members] { return testAll(members); });
     return HEDDLE_RT_OK;
   }
+  const runtime::TimeLog::Span span(context->times, context->flight,
+                                    "collective", name, comms.front()->axis);
   return context->runNow(std::move(members), name);
 }
 
@@ -164,8 +166,11 @@ heddle_rt_status heddle_rt_host_launch(heddle_rt_stream *stream,
                           runBody(body, copy.get(), items, grain, threads);
                           return HEDDLE_RT_OK;
                         });
-  else
+  else {
+    const heddle::runtime::TimeLog::Span span(context->times, context->flight,
+                                              "kernel", given, stream->name);
     runBody(body, args, items, grain, threads);
+  }
   return HEDDLE_RT_OK;
 }
 

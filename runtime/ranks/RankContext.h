@@ -13,6 +13,7 @@
 #include "runtime/common/Races.h"
 #include "runtime/common/RangeLog.h"
 #include "runtime/common/Status.h"
+#include "runtime/common/TimeLog.h"
 #include "runtime/common/Trace.h"
 #include "runtime/ranks/Integrity.h"
 #include "runtime/ranks/Transport.h"
@@ -65,6 +66,7 @@ struct RankContext {
   runtime::Trace trace;
   runtime::RangeLog ranges;
   runtime::Flight flight;
+  runtime::TimeLog times;
   Integrity integrity;
   int32_t splits = 0; ///< communicators that were asked for
 

@@ -3,6 +3,7 @@
 #include "tools/heddle/Report.h"
 
 #include "tools/heddle/ExplainEstimate.h"
+#include "tools/heddle/Measured.h"
 #include "tools/heddle/PlanReport.h"
 
 #include "heddle/Model/Parameters.h"
@@ -35,6 +36,11 @@ static cl::opt<std::string> output("o", cl::Required, cl::value_desc("file"),
 static cl::opt<std::string>
     timelinePath("timeline", cl::value_desc("file"),
                  cl::desc("write the timeline for Perfetto too"),
+                 cl::sub(report));
+static cl::opt<std::string>
+    measuredPath("measured", cl::value_desc("folder"),
+                 cl::desc("with --plan: a step that `heddle run --timeline` "
+                          "measured, drawn beside the estimate"),
                  cl::sub(report));
 static cl::list<std::string>
     fixed("fix", cl::value_desc("CHOICE=VALUE[,VALUE...]"),
@@ -81,6 +87,16 @@ static json foundJson(const PlanSearch &search, const PlanAnswer &answer) {
           {"search", all["search"]}};
 }
 
+/// Null where nothing is measured.
+static Result<json> measuredOf(const PlanPoint &point, const json &estimate) {
+  if (measuredPath.empty())
+    return json();
+  Result<MeasuredStep> step = readMeasured(measuredPath);
+  if (!step)
+    return step.error();
+  return measuredJson(*step, point, estimate);
+}
+
 static Result<json> dataOf(const Inputs &inputs, const PlanSearch &search,
                            const PlanAnswer &answer, const PlanPoint &point,
                            const StepTimeline &timeline) {
@@ -95,6 +111,9 @@ static Result<json> dataOf(const Inputs &inputs, const PlanSearch &search,
   Result<json> sharding = shardingJson(point, plan, inputs.model);
   if (!sharding)
     return sharding.error();
+  Result<json> measured = measuredOf(point, *estimate);
+  if (!measured)
+    return measured.error();
   return json{{"model", inputs.model.name},
               {"parameters", parameterCount(inputs.model)},
               {"cluster", inputs.cluster->name},
@@ -109,6 +128,7 @@ static Result<json> dataOf(const Inputs &inputs, const PlanSearch &search,
               {"found", foundJson(search, answer)},
               {"timeline", timelineJson(timeline)},
               {"memory", std::move(*memory)},
+              {"measured", std::move(*measured)},
               {"sharding", std::move(*sharding)}};
 }
 
@@ -120,7 +140,29 @@ static Result<void> writeFiles(const json &data, const StepTimeline &timeline) {
     return done;
   if (timelinePath.empty())
     return {};
-  return writeFile(timelinePath.getValue(), writeTimeline(timeline));
+  const std::string trace = writeTimeline(timeline);
+  return writeFile(timelinePath.getValue(),
+                   data["measured"].is_null()
+                       ? trace
+                       : addMeasured(trace, data["measured"]));
+}
+
+/// The estimate's error, line by line.
+static void tellMeasured(const json &measured) {
+  if (measured.is_null())
+    return;
+  fmt::print("{:14} {:>12} {:>12} {:>8}\n", "", "predicted", "measured",
+             "error");
+  const auto seconds = [](const json &value) {
+    return value.is_null() ? "-" : fmt::format("{:.4g} s", value.get<double>());
+  };
+  for (const json &kind : measured["kinds"])
+    fmt::print(
+        "{:14} {:>12} {:>12} {:>8}\n", kind["name"].get<std::string>(),
+        seconds(kind["predicted_seconds"]), seconds(kind["measured_seconds"]),
+        kind["error"].is_null()
+            ? "-"
+            : fmt::format("{:+.0f} %", 100 * kind["error"].get<double>()));
 }
 
 /// Of what was read and found; the exit code.
@@ -141,6 +183,8 @@ static int tellReport(const Inputs &inputs, const PlanSearch &search,
     fmt::print("{}\n", data->dump());
   say(asJson, "{}: {}, {:.4g} s a step\n", output.getValue(), point->text(),
       timeline->seconds);
+  if (!asJson)
+    tellMeasured((*data)["measured"]);
   return kDone;
 }
 
@@ -148,6 +192,9 @@ static int runReport() {
   const SearchRequest request = {{fixed.begin(), fixed.end()}, limit};
   if (Result<void> checked = request.check(); !checked)
     return refuse(checked.error());
+  if (!measuredPath.empty() && planPath.empty())
+    return refuse(
+        Error{"--measured wants --plan: that of the program that ran"});
   if (tokens.getNumOccurrences() > 0)
     if (Result<void> checked = checkTokens(tokens); !checked)
       return refuse(checked.error());

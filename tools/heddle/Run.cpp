@@ -110,6 +110,11 @@ static cl::opt<std::string> ranges("ranges", cl::value_desc("folder"),
                                    cl::desc("with --check: the bytes that the "
                                             "last step of each rank touches"),
                                    cl::sub(run));
+static cl::opt<std::string>
+    timeline("timeline", cl::value_desc("folder"),
+             cl::desc("when each piece of work of the last step ran, for "
+                      "`heddle report --measured`"),
+             cl::sub(run));
 static cl::opt<uint64_t> seed("seed", cl::desc("of --check"), cl::sub(run));
 static cl::opt<std::string> elastic(
     "elastic", cl::value_desc("command"),
@@ -256,6 +261,22 @@ static Result<void> checkLayout(const runtime::Tables &tables) {
       path, 1 + std::count(own.begin(), at.first, '\n'))};
 }
 
+/// Ranks write below --timeline's folder, which holds no other run's files.
+static Result<void> askForTimes() {
+  if (timeline.empty())
+    return {};
+  std::error_code error;
+  fs::create_directories(timeline.getValue(), error);
+  if (!error && !fs::is_empty(timeline.getValue(), error) && !error)
+    return Error{fmt::format("--timeline: {} is not empty; name a new folder",
+                             timeline.getValue())};
+  if (error)
+    return Error{fmt::format("--timeline: cannot use {}: {}",
+                             timeline.getValue(), error.message())};
+  setenv("HEDDLE_TIMELINE", fs::absolute(timeline.getValue()).c_str(), 1);
+  return {};
+}
+
 static int train(const runtime::Tables &tables) {
   if (data.empty())
     return refuse(
@@ -267,6 +288,8 @@ static int train(const runtime::Tables &tables) {
   if (resume || !saveEvery.empty())
     if (Result<void> right = checkLayout(tables); !right)
       return refuse(right.error());
+  if (auto ok = askForTimes(); !ok)
+    return refuse(ok.error());
   LivesOptions options;
   options.limits.step = double(hangLimit);
   options.record = (fs::path(folder.getValue()) / "flight.jsonl").string();
@@ -292,6 +315,9 @@ static int runRun() {
   if (ranges.getNumOccurrences() && !check)
     return refuse(Error{"--ranges wants --check: only checking mode looks at "
                         "ranges"});
+  if (!timeline.empty() && (check || dry || programName() == "train-cuda"))
+    return refuse(Error{"--timeline wants a run on the host without --check "
+                        "and --dry: only there times are measured"});
   if (restarts.getNumOccurrences() && saveEvery.empty())
     return refuse(Error{"--restarts wants --save-every: a run is started again "
                         "from a checkpoint"});

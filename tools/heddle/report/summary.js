@@ -31,10 +31,24 @@ function drawSummary() {
   table("#summary .compute", [`place ${e.compute.place}`, "seconds", "of the step"],
     [["matrix products", seconds.products], ["attention", seconds.attention], ["bound by memory", seconds.memory_bound],
      ["optimizer", seconds.optimizer]].map(([name, s]) => [name, [secondsText(s)], [percent(s / e.step_seconds)]]));
+  drawMeasured();
   const decisions = e.decisions.map(d => [d.key, d.choice, d.runner_up === null ? "nothing else fits" : d.runner_up,
     [d.runner_up === null ? "" : (d.cost_seconds < 0 ? "" : "+") + secondsText(d.cost_seconds)],
     [d.runner_up === null ? "" : (d.cost_bytes < 0 ? "" : "+") + bytesText(d.cost_bytes)], d.runner_up_plan || ""]);
   if (e.decisions.some(d => d.cost_seconds < 0))
     d3.select("#decisions .note").text("Each choice, and what the best plan with another one costs; below zero: that plan is faster than this one.");
   table("#decisions table", ["choice", "chosen", "runner-up", "step", "peak memory", "the plan with it"], decisions);
+}
+
+// The estimate's error, by what takes the time. Without a measured step there is no table.
+function drawMeasured() {
+  if (data.measured === null) {
+    d3.select("#summary div.measured").remove();
+    return;
+  }
+  const names = {products: "matrix products", memory_bound: "bound by memory", step: "the step"};
+  table("#summary table.measured", [`${data.measured.ranks} ranks`, "predicted", "measured", "error"],
+    data.measured.kinds.map(kind => [names[kind.name] || kind.name,
+      [kind.predicted_seconds === null ? "" : secondsText(kind.predicted_seconds)], [secondsText(kind.measured_seconds)],
+      [kind.error === null ? "" : (kind.error < 0 ? "" : "+") + percent(kind.error)]]));
 }

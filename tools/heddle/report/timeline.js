@@ -40,6 +40,15 @@ function timelineBoxes(timeline, bands) {
   return boxes.filter(box => bands[box.place].tracks.has(box.track));
 }
 
+const kindColours = {products: ["products", okabe.sky], attention: ["attention", okabe.purple],
+                     memory_bound: ["bound by memory", okabe.yellow], optimizer: ["optimizer", okabe.grey]};
+
+function measuredBoxes(places, first) {
+  return places.flatMap((place, i) => place.pieces.map(([track, text, kind, label, start, end]) =>
+    ({place: first + i, track, type: "measured", text: `${text} (${label})`, start, end,
+      fill: kindColours[kind] ? kindColours[kind][1] : streamColours[kind] || streamColours.send})));
+}
+
 // A slot's tasks at their places, or one box for each stream with how much of the slot it is used.
 function insideOf(box, pixels) {
   const length = box.end - box.start, inside = [];
@@ -78,11 +87,14 @@ function merged(boxes, scale) {
 }
 
 function drawTimeline() {
-  const timeline = data.timeline, {bands, height} = bandsOf(timeline.places);
+  // Below the places of the estimate, ranks as they were measured.
+  const timeline = data.timeline, measured = data.measured === null ? [] : data.measured.places;
+  const places = [...timeline.places, ...measured], {bands, height} = bandsOf(places);
   const total = height + timelineMargin.bottom, right = width - timelineMargin.right;
   const svg = picture("timeline", total);
-  const full = d3.scaleLinear([0, timeline.seconds], [timelineMargin.left, right]);
-  const boxes = timelineBoxes(timeline, bands);
+  const seconds = Math.max(timeline.seconds, data.measured === null ? 0 : data.measured.seconds);
+  const full = d3.scaleLinear([0, seconds], [timelineMargin.left, right]);
+  const boxes = [...timelineBoxes(timeline, bands), ...measuredBoxes(measured, timeline.places.length)];
   svg.append("clipPath").attr("id", "window").append("rect").attr("x", timelineMargin.left).attr("width", right - timelineMargin.left)
     .attr("height", total);
   for (const band of bands) {
@@ -111,7 +123,7 @@ function drawTimeline() {
       .attr("height", box => box.ofCompute ? 5 : at(box).height / (box.half === undefined ? 1 : 2))
       .attr("fill", box => box.ofCompute ? (box.text.includes("attention") ? okabe.purple : okabe.yellow) : box.fill)
       .attr("opacity", box => box.share === undefined ? 1 : 0.25 + 0.75 * box.share)
-      .on("mousemove", box => tell("timeline", `${timeline.places[box.place].name}, ${box.track}: ${box.text}` +
+      .on("mousemove", box => tell("timeline", `${places[box.place].name}, ${box.track}: ${box.text}` +
         (box.stage === undefined ? "" : `, ${slotKinds[box.kind][0]}, stage ${box.stage}, micro-batch ${box.batch}`) +
         `, ${secondsText(box.end - box.start)} from ${secondsText(box.start)} to ${secondsText(box.end)}`));
     const wide = shown.filter(box => box.type === "slot" && scale(box.end) - scale(box.start) > 7 * box.text.length + 4);
@@ -140,6 +152,7 @@ function drawTimeline() {
       .map(([kind, [name, colour]]) => [`${kind} ${name}`, colour]),
     ...["tp", "cp", "ep", "dp"].filter(axis => streams.has(axis)).map(axis => [`along ${axis}, paler: less of the slot`, streamColours[axis]]),
     ...(timeline.transfers.length ? [["between stages", streamColours.send]] : []),
+    ...(measured.length ? Object.entries(kindColours).map(([kind, [name, colour]]) => [`measured: ${name}`, colour]) : []),
     ["norm of gradients", streamColours.norm], ["within slots: attention", okabe.purple], ["MLP and others", okabe.yellow]]);
   draw(full);
 }
