@@ -14,10 +14,8 @@ using namespace heddle;
 using namespace heddle::detail;
 
 EstimateTables::EstimateTables(const ModelConfig &model,
-                               const TrainSettings &train,
-                               const Cluster &cluster)
-    : model(model), train(train), isHost(cluster.device.isHost),
-      families(parameters(model)) {
+                               const TrainSettings &train, bool isHost)
+    : model(model), train(train), isHost(isHost), families(parameters(model)) {
   sparseBefore.push_back(0);
   for (std::int64_t layer = 0; layer < model.layers; ++layer) {
     isSparse.push_back(model.hasExperts(layer));
@@ -370,13 +368,15 @@ EstimateTables::stagesOf(const PlanPoint &point) {
     return Error{fmt::format("a point has layers of one copy of the model, "
                              "schedule \"{}\" has two",
                              scheduleWord(point.schedule))};
-  // Sets and buffers do not grow beyond a few rounds over all ranks, but with
-  // GPipe, which keeps all micro-batches.
-  const std::int64_t rounds = 4 * point.pp;
+  // Sets and buffers do not grow beyond a few rounds over all ranks, beyond two
+  // where micro-batches make whole rounds; but with GPipe, which keeps all
+  // micro-batches.
+  const std::int64_t rest = point.microBatches % point.pp,
+                     rounds = (rest ? 4 : 2) * point.pp;
   const std::int64_t microBatches =
       point.microBatches <= rounds || point.schedule == PlanScheduleKind::GPipe
           ? point.microBatches
-          : rounds + point.microBatches % point.pp;
+          : rounds + rest;
   const auto key = std::make_tuple(static_cast<int>(point.schedule), point.pp,
                                    point.chunks, microBatches);
   auto found = schedules.find(key);

@@ -109,7 +109,10 @@ struct SegmentStates {
 class EstimateTables {
 public:
   EstimateTables(const ModelConfig &model, const TrainSettings &train,
-                 const Cluster &cluster);
+                 bool isHost);
+  /// Without what \p other keeps.
+  EstimateTables(const EstimateTables &other)
+      : EstimateTables(other.model, other.train, other.isHost) {}
 
   const PointShape &shapeOf(const PlanPoint &point);
   /// Of each place; sets and buffers of the schedule.

@@ -282,8 +282,19 @@ std::int64_t PlaceEstimate::ofStates() {
 MemoryEstimator::MemoryEstimator(const ModelConfig &model,
                                  const TrainSettings &train,
                                  const Cluster &cluster)
-    : tables(std::make_unique<Tables>(model, train, cluster)) {}
+    : tables(std::make_unique<Tables>(model, train, cluster.device.isHost)) {}
+MemoryEstimator::MemoryEstimator(std::unique_ptr<Tables> tables)
+    : tables(std::move(tables)) {}
 MemoryEstimator::~MemoryEstimator() = default;
+
+const MemoryEstimator &MemoryEstimator::ofThread(std::size_t number) const {
+  if (number == 0)
+    return *this;
+  while (ofOtherThreads.size() < number)
+    ofOtherThreads.push_back(std::unique_ptr<MemoryEstimator>(
+        new MemoryEstimator(std::make_unique<Tables>(*tables))));
+  return *ofOtherThreads[number - 1];
+}
 
 Result<PlaceMemory> MemoryEstimator::at(const PlanPoint &point,
                                         std::int64_t place) const {

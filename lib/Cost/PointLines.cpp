@@ -31,6 +31,18 @@ PointKey heddle::detail::lineKey(const PlanPoint &point) {
               point.sequenceParallel};
 }
 
+PointKey heddle::detail::layerKey(const PlanPoint &point) {
+  return {point.cp,
+          point.tp,
+          point.ep,
+          point.microBatch,
+          formatsOf(point),
+          point.stride(PlanAxis::Tp) << 32 | point.stride(PlanAxis::Cp),
+          point.ep > 1 ? point.stride(PlanAxis::Dp) : 0,
+          static_cast<std::int64_t>(point.context) << 1 |
+              point.sequenceParallel};
+}
+
 PointKey heddle::detail::stateKey(const PlanPoint &point) {
   // Bucketed below stage 3; no group without shards.
   const std::int64_t kind = point.zeroStage == 0 ? 0 : 1 + point.zeroStage / 3;
@@ -41,7 +53,7 @@ PointKey heddle::detail::stateKey(const PlanPoint &point) {
           point.ep,
           point.bucketBytes,
           formatsOf(point) << 16 | orderBits(point),
-          kind << 40 | (kind ? point.shardGroup : 0)};
+          kind << kShardingShift | (kind ? point.shardGroup : 0)};
 }
 
 /// What is gathered and summed counts where slots do it.
@@ -71,14 +83,20 @@ SlotKey heddle::detail::slotKey(const PlanPoint &point,
 /// too. Behind other layers it never takes less.
 static LineTimes linesOf(const SlotParts &parts, const ChunkContent &content) {
   SlotBuilder builder(parts);
-  auto seconds = [&](SlotKind kind) {
-    return runStreams(builder.build(kind, content)).seconds;
-  };
+  const bool mayWait = parts.tensorOverlap != TensorOverlap::None ||
+                       parts.context == PlanContext::Ring;
   LineTimes times;
-  times.forward = seconds(SlotKind::Forward);
-  times.backward = seconds(SlotKind::Backward);
-  times.inputGrad = seconds(SlotKind::InputGrad);
-  times.weightGrad = seconds(SlotKind::WeightGrad);
+  for (const auto &[kind, field] :
+       {std::pair{SlotKind::Forward, &OfSlots::forward},
+        {SlotKind::Backward, &OfSlots::backward},
+        {SlotKind::InputGrad, &OfSlots::inputGrad},
+        {SlotKind::WeightGrad, &OfSlots::weightGrad}}) {
+    const std::span<const StreamTask> tasks = builder.build(kind, content);
+    times.*field = runStreams(tasks).seconds;
+    for (const StreamTask &task : tasks)
+      if (task.stream == computeStream && !mayWait)
+        times.computed.*field += task.seconds;
+  }
   return times;
 }
 
@@ -96,7 +114,7 @@ static SlotParts unslowedParts(const StepTimes::State &state,
   return parts;
 }
 
-PointLines heddle::detail::pointLines(const StepTimes::State &state,
+PointLines heddle::detail::layerLines(const StepTimes::State &state,
                                       const PlanPoint &given, bool joins) {
   PlanPoint point = given;
   point.zeroStage = 0;
@@ -128,10 +146,16 @@ PointLines heddle::detail::pointLines(const StepTimes::State &state,
           linesOf(again, {.sparse = 1, .again = 1}).inputGrad -
           linesOf(again, {.sparse = 1}).inputGrad;
   }
-  const LayerTimer timer = timerOf(state, point);
-  lines.transfer = timer.transferSeconds();
-  lines.norm = timer.norm().seconds;
   return lines;
+}
+
+PointLines heddle::detail::pointLines(const StepTimes::State &state,
+                                      const PlanPoint &point,
+                                      PointLines layers) {
+  const LayerTimer timer = timerOf(state, point);
+  layers.transfer = timer.transferSeconds();
+  layers.norm = timer.norm().seconds;
+  return layers;
 }
 
 StateLines heddle::detail::stateLines(const StepTimes::State &state,
@@ -140,12 +164,15 @@ StateLines heddle::detail::stateLines(const StepTimes::State &state,
   StateLines lines;
   auto ofLayer = [&](bool hasExperts) -> StateLines::Segment {
     const LayerTimes layer = timer.layer(hasExperts);
-    return {layer.parameters.seconds, layer.gradients.seconds,
+    return {layer.parameters.seconds,
+            layer.gradients.seconds,
             layer.attention.elements + layer.mlp.elements,
-            layer.mlp.expertElements};
+            layer.mlp.expertElements,
+            layer.parameters.slows,
+            layer.gradients.slows};
   };
   auto ofEnd = [](const EndTimes &end) -> StateLines::Segment {
-    return {end.parameters.seconds, end.gradients.seconds, end.elements, 0};
+    return {end.parameters.seconds, end.gradients.seconds, end.elements};
   };
   if (state.sparseLayers() < state.model.layers)
     lines.plain = ofLayer(false);

@@ -23,9 +23,14 @@ namespace heddle::detail {
 using PointKey = std::array<std::int64_t, 8>;
 /// Of mesh, order, micro-batch, format, sequence parallelism and context.
 PointKey lineKey(const PlanPoint &point);
+/// Of that, what layers and ends depend on: of the axes that they use, how many
+/// ranks, and how far apart.
+PointKey layerKey(const PlanPoint &point);
 /// Of mesh, order, formats, and what of ZeRO decides how long one collective
-/// takes.
+/// takes: its last number is one of three kinds, from a bit on, and the shard
+/// group.
 PointKey stateKey(const PlanPoint &point);
+inline constexpr int kShardingShift = 40;
 
 /// Of all that decides what the slots of a chunk take.
 using SlotKey = std::array<std::int64_t, 11>;
@@ -37,14 +42,21 @@ struct SlotTimes {
   std::array<double, timeAxes> exposed = {}; ///< of one micro-batch
 };
 
+/// One number for each kind of slot.
+struct OfSlots {
+  double forward = 0;
+  double backward = 0;   ///< D
+  double inputGrad = 0;  ///< B
+  double weightGrad = 0; ///< W
+};
+
 /// Seconds of one micro-batch in the slots of one layer or end: computation and
 /// what stands in line with it, none of it along dp.
-struct LineTimes {
-  double forward = 0;
-  double backward = 0;              ///< D
-  double inputGrad = 0;             ///< B
-  double weightGrad = 0;            ///< W
+struct LineTimes : OfSlots {
   std::array<double, 3> again = {}; ///< by PointRecompute
+  /// Of these, computation alone; nothing where something of the layer waits
+  /// for what runs beside it: that would hide what is slowed.
+  OfSlots computed;
 };
 
 struct PointLines {
@@ -58,14 +70,20 @@ struct StateLines {
   struct Segment {
     double gather = 0, sum = 0; ///< seconds
     double elements = 0, expertElements = 0;
+    /// By which factor they slow what runs beside them.
+    double gatherSlows = 1, sumSlows = 1;
   };
   Segment plain, sparse, embedding, head;
   std::array<OptimizerTimes, 2> optimizer; ///< on the device, on the host
 };
 
-/// \p joins: exchanges of experts are hidden by other slots.
-PointLines pointLines(const StepTimes::State &state, const PlanPoint &point,
+/// Of layers and ends alone. \p joins: exchanges of experts are hidden by other
+/// slots.
+PointLines layerLines(const StepTimes::State &state, const PlanPoint &point,
                       bool joins);
+/// With \p layers, what lies between stages too.
+PointLines pointLines(const StepTimes::State &state, const PlanPoint &point,
+                      PointLines layers);
 StateLines stateLines(const StepTimes::State &state, const PlanPoint &point);
 
 /// Values that many points share, made once. Forgets all where it holds many.

@@ -51,9 +51,14 @@ StepTimes::State::schedule(const PlanPoint &point) const {
 
 const PointLines &StepTimes::State::lines(const PlanPoint &point,
                                           bool joins) const {
-  PointKey key = lineKey(point);
+  PointKey key = lineKey(point), ofLayers = layerKey(point);
   key.back() = key.back() << 1 | joins;
-  return knownLines.get(key, [&] { return pointLines(*this, point, joins); });
+  ofLayers.back() = ofLayers.back() << 1 | joins;
+  return knownLines.get(key, [&] {
+    return pointLines(*this, point, knownLayers.get(ofLayers, [&] {
+      return layerLines(*this, point, joins);
+    }));
+  });
 }
 
 const StateLines &StepTimes::State::states(const PlanPoint &point) const {
@@ -74,6 +79,15 @@ Result<StepTimes> StepTimes::of(const ModelConfig &model,
 
 StepTimes StepTimes::another() const {
   return StepTimes(std::make_unique<State>(*state));
+}
+
+const StepTimes &StepTimes::ofThread(std::size_t number) const {
+  if (number == 0)
+    return *this;
+  std::vector<std::unique_ptr<StepTimes>> &others = state->ofOtherThreads;
+  while (others.size() < number)
+    others.push_back(std::make_unique<StepTimes>(another()));
+  return *others[number - 1];
 }
 
 StepTimes::StepTimes(std::unique_ptr<State> state) : state(std::move(state)) {}

@@ -33,6 +33,8 @@ struct StepTimes::State {
   /// Of the first i layers, those with experts.
   std::vector<std::int64_t> sparseBefore;
 
+  mutable std::vector<std::unique_ptr<StepTimes>> ofOtherThreads;
+
   /// Whose peak the point's products have; "" for a recipe that has none.
   std::string_view peakName(const PlanPoint &point) const;
   bool hasFormat(const PlanPoint &point) const {
@@ -58,7 +60,7 @@ private:
   using Key =
       std::tuple<PlanScheduleKind, std::int64_t, std::int64_t, std::int64_t>;
   mutable std::map<Key, PreparedSchedule> schedules;
-  mutable detail::PointCache<detail::PointLines> knownLines;
+  mutable detail::PointCache<detail::PointLines> knownLines, knownLayers;
   mutable detail::PointCache<detail::StateLines> knownStates;
   mutable detail::PointCache<double> knownWork;
   mutable detail::PointCache<detail::SlotTimes, detail::SlotKey> knownSlots;

@@ -57,8 +57,7 @@ private:
     const Place &place = places[static_cast<std::size_t>(rank)];
     return timed[place.chunks[static_cast<std::size_t>(chunk)]].times;
   }
-  double tailOf(std::int64_t rank, const std::vector<Slot> &row,
-                const std::vector<TimeSpan> &spans) const;
+  double tailOf(std::int64_t rank, const RankEnds &ends) const;
   Result<void> runSlots(StepTime &step);
   Result<void> runSchedule(StepTime &step);
   void runAlone(StepTime &step);
@@ -218,28 +217,16 @@ void Step::timePlace(std::int64_t rank) {
 
 /// How long sums of gradients run on behind the last slot: each layer's is
 /// ready when its part of the chunk's last backward has run.
-double Step::tailOf(std::int64_t rank, const std::vector<Slot> &row,
-                    const std::vector<TimeSpan> &spans) const {
+double Step::tailOf(std::int64_t rank, const RankEnds &ends) const {
   const Place &place = places[static_cast<std::size_t>(rank)];
   if (!sumsOnce())
     return 0;
   if (!parts.overlaps)
     return place.sums;
-  std::vector<char> seen(place.chunks.size());
-  std::vector<std::size_t> lasts; // in row, from the end
-  double end = 0, ofEnds = 0, free = 0;
-  for (std::size_t i = row.size(); i-- > 0;) {
-    end = std::max(end, spans[i].end);
-    const auto chunk = static_cast<std::size_t>(row[i].chunk());
-    if (row[i].endsMicroBatch() && !seen[chunk]) {
-      seen[chunk] = 1;
-      lasts.push_back(i);
-    }
-  }
-  for (auto last = lasts.rbegin(); last != lasts.rend(); ++last) {
-    const auto chunk = static_cast<std::size_t>(row[*last].chunk());
-    const ChunkContent &content = timed[place.chunks[chunk]].content;
-    const TimeSpan span = spans[*last];
+  double ofEnds = 0, free = 0;
+  for (const auto &[chunk, span] : ends.lasts) {
+    const ChunkContent &content =
+        timed[place.chunks[static_cast<std::size_t>(chunk)]].content;
     ofEnds += (content.hasHead ? parts.head.gradients.seconds : 0) +
               (content.hasEmbedding ? parts.embedding.gradients.seconds : 0);
     for (std::int64_t i = content.layers(); i-- > 0;) {
@@ -248,7 +235,7 @@ double Step::tailOf(std::int64_t rank, const std::vector<Slot> &row,
              parts.layer(content, i).gradients.seconds;
     }
   }
-  return std::max(0.0, std::max(free, end) + ofEnds - end);
+  return std::max(0.0, std::max(free, ends.end) + ofEnds - ends.end);
 }
 
 ScheduleTimes Step::scheduleTimes(double transfer) const {
@@ -284,19 +271,23 @@ Result<void> Step::runSchedule(StepTime &step) {
     for (std::size_t chunk = 1; chunk < times.edges[rank].size(); ++chunk)
       times.edges[rank][chunk].firstForward = 0;
   }
-  const ScheduleTiming timing = schedule.run(times, timeline != nullptr);
-  double busy = 0, slots = 0;
+  ScheduleTiming timing;
+  if (!onlySeconds)
+    timing = schedule.run(times, timeline != nullptr);
+  const std::vector<RankEnds> ends =
+      onlySeconds ? schedule.ends(times) : schedule.endsOf(timing);
+  double slots = 0;
   for (std::size_t rank = 0; rank < places.size(); ++rank) {
     Place &place = places[rank];
-    place.tail = tailOf(static_cast<std::int64_t>(rank),
-                        schedule.row(static_cast<std::int64_t>(rank)),
-                        timing.slots[rank]);
-    makespan = std::max(makespan, timing.ranks[rank].span.end + place.tail);
-    slots = std::max(slots, timing.ranks[rank].span.end);
-    busy += timing.ranks[rank].busy;
+    place.tail = tailOf(static_cast<std::int64_t>(rank), ends[rank]);
+    makespan = std::max(makespan, ends[rank].end + place.tail);
+    slots = std::max(slots, ends[rank].end);
   }
   if (onlySeconds)
     return {};
+  double busy = 0;
+  for (const RankTiming &rank : timing.ranks)
+    busy += rank.busy;
   step.bubbleFraction = 1 - busy / (slots * real(point.pp));
   if (timeline)
     timeline->timing = timing;
@@ -311,11 +302,9 @@ void Step::runAlone(StepTime &step) {
   timePlace(0);
   Place &place = places[0];
   const Timed &of = timed[place.chunks[0]];
-  const std::vector<Slot> row = {
-      Slot(SlotKind::Backward, 0, point.microBatches - 1)};
   const double last =
       of.times.inputGrad + of.times.weightGrad + of.edges.lastBackward;
-  place.tail = tailOf(0, row, {{place.work - last, place.work}});
+  place.tail = tailOf(0, {place.work, {{0, {place.work - last, place.work}}}});
   makespan = place.work + place.tail;
   step.bubbleFraction = 0;
   if (timeline)
@@ -470,17 +459,17 @@ double Step::leastTail(std::int64_t rank) const {
         point.stageOf(rank, static_cast<std::int64_t>(lowest)))
       lowest = static_cast<std::size_t>(chunk);
   const Timed &of = timed[place.chunks[lowest]];
-  const Slot last(SlotKind::Backward, static_cast<std::int64_t>(lowest), 0);
-  return tailOf(
-      rank, {last},
-      {{0, of.times.inputGrad + of.times.weightGrad + of.edges.lastBackward}});
+  const double last =
+      of.times.inputGrad + of.times.weightGrad + of.edges.lastBackward;
+  return tailOf(rank, {last, {{static_cast<std::int64_t>(lowest), {0, last}}}});
 }
 
 /// A place's slots stand behind the forward of the stages before its first, and
 /// before their backward unless W may be last; its sums run on beside that.
 double Step::bound() {
   StepTime step;
-  places.resize(static_cast<std::size_t>(point.pp));
+  makespan = 0;
+  places.assign(static_cast<std::size_t>(point.pp), {});
   if (point.pp == 1 && point.chunks == 1) {
     runAlone(step);
     finish(step);
@@ -537,7 +526,8 @@ void Step::tell(const StepTime &step) {
 }
 
 Result<void> Step::runSlots(StepTime &step) {
-  places.resize(static_cast<std::size_t>(point.pp));
+  makespan = 0;
+  places.assign(static_cast<std::size_t>(point.pp), {});
   if (point.pp == 1 && point.chunks == 1)
     runAlone(step);
   else if (Result<void> done = runSchedule(step); !done)
@@ -592,6 +582,15 @@ Result<StepTimeline> StepTimes::timeline(const PlanPoint &point) const {
     return step.error();
   addSlotTasks(*state, point, *timeline);
   return timeline;
+}
+
+std::optional<double> StepTimes::secondsWithin(const PlanPoint &point,
+                                               double limit) const {
+  Step step(*state, point);
+  if (!state->hasFormat(point) || step.bound() > limit)
+    return std::nullopt;
+  Result<double> seconds = step.seconds();
+  return seconds ? *seconds : std::numeric_limits<double>::infinity();
 }
 
 double StepTimes::boundOfSlots(const PlanPoint &point) const {

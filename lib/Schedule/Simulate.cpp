@@ -10,7 +10,7 @@
 namespace heddle {
 
 PreparedSchedule::PreparedSchedule(const ScheduleTable &table)
-    : rows(table.rows) {
+    : rows(table.rows), numChunks(table.chunks()) {
   const detail::SlotIndex index(table);
   HEDDLE_CHECK(!index.shapeFault(), "{}", index.shapeFault()->message);
   std::map<std::pair<std::int64_t, std::int64_t>, std::int32_t> links;
@@ -20,6 +20,7 @@ PreparedSchedule::PreparedSchedule(const ScheduleTable &table)
         step.rank = static_cast<std::int32_t>(first.rank);
         step.index = static_cast<std::int32_t>(first.index);
         step.length = static_cast<std::int32_t>(index.lengthOfStep(first));
+        hasJoined |= step.length > 1;
         for (std::int32_t i = 0; i < step.length; ++i) {
           const SlotPlace from{first.rank, first.index + i};
           hasWeightSlots |= index.slot(from).kind() == SlotKind::WeightGrad;
@@ -40,7 +41,136 @@ PreparedSchedule::PreparedSchedule(const ScheduleTable &table)
     HEDDLE_CHECK(heads[static_cast<std::size_t>(rank)] ==
                      index.lengthOfRow(rank),
                  "rank {} is stuck", rank);
+  findLasts();
+  if (!hasJoined)
+    addLines();
 }
+
+void PreparedSchedule::findLasts() {
+  for (const std::vector<Slot> &row : rows) {
+    std::vector<std::size_t> &ofRank = lasts.emplace_back();
+    std::vector<char> seen(static_cast<std::size_t>(numChunks));
+    for (std::size_t i = row.size(); i-- > 0;) {
+      char &isSeen = seen[static_cast<std::size_t>(row[i].chunk())];
+      if (!row[i].endsMicroBatch() || isSeen)
+        continue;
+      isSeen = 1;
+      ofRank.push_back(i);
+    }
+    std::ranges::reverse(ofRank);
+  }
+}
+
+//===----------------------------------------------------------------------===//
+// Ends alone
+//===----------------------------------------------------------------------===//
+
+/// Durations of a chunk of a rank: of kinds of slots, and of the first F and
+/// the last W or D.
+static constexpr std::int64_t kFirst = 4, kLastW = 5, kLastD = 6,
+                              kDurations = 7;
+
+void PreparedSchedule::addLines() {
+  std::vector<std::int32_t> begins = {0};
+  for (const std::vector<Slot> &row : rows)
+    begins.push_back(begins.back() + static_cast<std::int32_t>(row.size()));
+  std::vector<char> hasFirst(rows.size() * static_cast<std::size_t>(numChunks));
+  for (const Step &step : steps) {
+    const auto rank = static_cast<std::size_t>(step.rank);
+    const auto index = static_cast<std::size_t>(step.index);
+    const Slot slot = rows[rank][index];
+    if (slot.kind() == SlotKind::Optimizer)
+      continue;
+    const std::int64_t place = step.rank * numChunks + slot.chunk();
+    char &isAfterFirst = hasFirst[static_cast<std::size_t>(place)];
+    Line line;
+    line.rank = step.rank;
+    line.slot = begins[rank] + step.index;
+    line.endsChunk = std::ranges::find(lasts[rank], index) != lasts[rank].end();
+    const bool isFirst = slot.kind() == SlotKind::Forward && !isAfterFirst;
+    isAfterFirst |= isFirst;
+    auto duration = static_cast<std::int64_t>(slot.kind());
+    if (line.endsChunk)
+      duration = slot.kind() == SlotKind::WeightGrad ? kLastW : kLastD;
+    else if (isFirst)
+      duration = kFirst;
+    line.duration = static_cast<std::int32_t>(place * kDurations + duration);
+    if (step.isSent[0]) {
+      const SlotPlace to = step.consumers[0];
+      line.consumer = begins[static_cast<std::size_t>(to.rank)] +
+                      static_cast<std::int32_t>(to.index);
+      line.link = step.links[0];
+    }
+    lines.push_back(line);
+  }
+}
+
+std::vector<double>
+PreparedSchedule::durationsOf(const ScheduleTimes &times) const {
+  std::vector<double> durations;
+  for (std::size_t rank = 0; rank < rows.size(); ++rank)
+    for (std::size_t chunk = 0; chunk < times.chunks[rank].size(); ++chunk) {
+      const ChunkTimes &of = times.chunks[rank][chunk];
+      const ChunkEdges edges =
+          times.edges.empty() ? ChunkEdges() : times.edges[rank][chunk];
+      for (SlotKind kind : {SlotKind::Forward, SlotKind::InputGrad,
+                            SlotKind::WeightGrad, SlotKind::Backward})
+        durations.push_back(of.of(kind));
+      durations.push_back(of.forward + edges.firstForward);
+      durations.push_back(of.of(SlotKind::WeightGrad) + edges.lastBackward);
+      durations.push_back(of.of(SlotKind::Backward) + edges.lastBackward);
+    }
+  return durations;
+}
+
+std::vector<RankEnds>
+PreparedSchedule::endsOf(const ScheduleTiming &timing) const {
+  std::vector<RankEnds> ends(rows.size());
+  for (std::size_t rank = 0; rank < rows.size(); ++rank) {
+    ends[rank].end = timing.ranks[rank].span.end;
+    for (std::size_t index : lasts[rank])
+      ends[rank].lasts.push_back(
+          {rows[rank][index].chunk(), timing.slots[rank][index]});
+  }
+  return ends;
+}
+
+std::vector<RankEnds> PreparedSchedule::ends(const ScheduleTimes &times) const {
+  if (hasJoined)
+    return endsOf(run(times, false));
+  const std::vector<double> durations = durationsOf(times);
+  std::size_t slots = 0;
+  for (const std::vector<Slot> &row : rows)
+    slots += row.size();
+  std::vector<double> arrivals(slots, 0.0), ended(rows.size(), 0.0),
+      linkFree(static_cast<std::size_t>(numLinks), 0.0);
+  std::vector<RankEnds> ends(rows.size());
+  for (const Line &line : lines) {
+    double &end = ended[static_cast<std::size_t>(line.rank)];
+    const double start =
+        std::max(end, arrivals[static_cast<std::size_t>(line.slot)]);
+    end = start + durations[static_cast<std::size_t>(line.duration)];
+    if (line.endsChunk)
+      ends[static_cast<std::size_t>(line.rank)].lasts.push_back(
+          {line.duration / kDurations % numChunks, {start, end}});
+    if (line.consumer < 0)
+      continue;
+    double &arrival = arrivals[static_cast<std::size_t>(line.consumer)];
+    if (line.link < 0) {
+      arrival = end;
+      continue;
+    }
+    double &free = linkFree[static_cast<std::size_t>(line.link)];
+    free = arrival = std::max(end, free) + times.transfer;
+  }
+  for (std::size_t rank = 0; rank < rows.size(); ++rank)
+    ends[rank].end = ended[rank];
+  return ends;
+}
+
+//===----------------------------------------------------------------------===//
+// All slots
+//===----------------------------------------------------------------------===//
 
 /// The first F of each chunk, and the last slot that ends a micro-batch.
 void PreparedSchedule::addEdges(const ScheduleTimes &times,

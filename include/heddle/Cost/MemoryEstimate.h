@@ -109,6 +109,10 @@ public:
   MemoryEstimator(const MemoryEstimator &) = delete;
   MemoryEstimator &operator=(const MemoryEstimator &) = delete;
 
+  /// The same for another thread, which keeps what it computed for as long as
+  /// these are there: made when a number is asked for first.
+  const MemoryEstimator &ofThread(std::size_t number) const;
+
   /// Of the ranks at \p place over pp. An error: what `checkPlan` or the
   /// formulas do not take of the split over tp.
   Result<PlaceMemory> at(const PlanPoint &point, std::int64_t place) const;
@@ -132,7 +136,9 @@ public:
 private:
   friend class FitTable;
   class Tables;
+  explicit MemoryEstimator(std::unique_ptr<Tables> tables);
   std::unique_ptr<Tables> tables;
+  mutable std::vector<std::unique_ptr<MemoryEstimator>> ofOtherThreads;
 };
 
 /// What fits of the plans that share one schedule: answers `recomputeToFit`

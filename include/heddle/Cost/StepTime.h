@@ -16,8 +16,10 @@
 
 #include <array>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace heddle {
@@ -155,8 +157,11 @@ public:
   StepTimes(StepTimes &&) noexcept;
   ~StepTimes();
 
-  /// The same, with nothing kept yet: for another thread.
+  /// The same, with nothing kept yet.
   StepTimes another() const;
+  /// The same for another thread, which keeps what it computed for as long as
+  /// these are there: made when a number is asked for first.
+  const StepTimes &ofThread(std::size_t number) const;
 
   /// The schedule's slots, run in time. An error names why there is no such
   /// schedule. Infinite where the device does not have the format.
@@ -167,6 +172,10 @@ public:
 
   /// Of that, the seconds: the same number in half the time.
   Result<double> seconds(const PlanPoint &point) const;
+  /// The same; infinite where there is no such schedule, none where
+  /// `boundOfSlots` is above \p limit.
+  std::optional<double> secondsWithin(const PlanPoint &point,
+                                      double limit) const;
 
   /// Never more than `simulate`: the slots of the busiest place with all that
   /// runs beside them, what the first micro-batch needs to reach it and the
@@ -188,8 +197,9 @@ private:
   std::unique_ptr<State> state;
 };
 
-/// Bounds below the times of plans that share schedule, chunks and layers of
-/// stages: a few sums over places for each plan, and nothing allocated.
+/// Bounds below the times of plans that share all but the order of axes,
+/// storage and recompute: a few sums over places for each plan, and nothing
+/// allocated.
 class ScheduleBound {
 public:
   /// \p times must outlive it.
@@ -222,6 +232,7 @@ public:
       hasEmbedding |= other.hasEmbedding;
       hasHead |= other.hasHead;
     }
+    bool operator==(const Layers &) const = default;
   };
 
 private:
@@ -229,20 +240,37 @@ private:
     Layers all;
     Layers first;  ///< of chunk 0
     Layers lowest; ///< of the first of its stages
-    Layers before; ///< of all stages before that
+    Layers last;   ///< of the last of its chunks
+    Layers before; ///< of all stages before the first of its stages
     std::int64_t lowestStage = 0;
     double hops = 0; ///< from rank to rank on the way there
+    /// Layers of a chunk, and how many chunks have so many.
+    std::vector<std::pair<double, double>> chunks;
+
+    void add(const Layers &chunk, bool isFirst);
+    bool isLedBy(const Place &other) const;
   };
-  struct Taken;
-  double ofPlace(const Place &place, PointRecompute kind,
+  struct OfOrder;
+  OfOrder &orderOf(const PlanPoint &plan) const;
+  double ofPlace(std::size_t rank, PointRecompute kind,
                  std::int64_t again) const;
+  double roundSeconds(const OfOrder &order, double work) const;
+  void placeStages(const PlanPoint &schedule);
 
   const StepTimes &times;
   const bool splits; ///< W slots run apart
   const bool joins;  ///< pairs of slots hide exchanges of experts
-  const double microBatches;
+  const double microBatches, chunks;
   std::vector<Place> places;
-  std::unique_ptr<Taken> taken;
+  /// Places that are not led by another: with nothing computed again, none of
+  /// the others takes longer than all of these.
+  std::vector<std::size_t> leading;
+  /// Where micro-batches go in equal groups through all chunks of all places
+  /// (interleaved 1F1B), how many a group has; else 0.
+  double group = 0;
+  /// By the order of axes, made when asked for.
+  mutable std::vector<std::unique_ptr<OfOrder>> orders;
+  const OfOrder *taken = nullptr;
 };
 
 } // namespace heddle

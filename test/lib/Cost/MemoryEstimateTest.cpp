@@ -6,6 +6,8 @@
 #include "heddle/Cost/LiveMemory.h"
 #include "heddle/Cost/MemoryEstimate.h"
 #include "heddle/Schedule/CheckStages.h"
+#include "heddle/Schedule/Generate.h"
+#include "heddle/Schedule/SavedSets.h"
 #include "heddle/Schedule/Table.h"
 
 #include <gmock/gmock.h>
@@ -221,6 +223,48 @@ TEST(PlanPoint, StagesAreWhereSchedulesHaveThem) {
 }
 
 // What is said to be compiled is what checkPlan and checkStages take.
+// Estimates ask a schedule of fewer micro-batches; sets in flight are those of
+// all of them.
+TEST(MemoryEstimate, SetsDoNotGrowBeyondAFewRounds) {
+  using enum PlanScheduleKind;
+  const ModelConfig model = publicModel("llama-3-8b");
+  const MemoryEstimator estimator(model, adamW(8192, 512), h100s(4));
+  for (const auto &[kind, pp, chunks] : {std::tuple{OneFOneB, 4, 1},
+                                         {Interleaved1F1B, 4, 2},
+                                         {Interleaved1F1B, 8, 4},
+                                         {Interleaved1F1B, 2, 5},
+                                         {ZbH1, 8, 1},
+                                         {ZbH2, 4, 1},
+                                         {ZbV, 4, 2},
+                                         {VHalf, 4, 2},
+                                         {VMin, 8, 2}}) {
+    const PlanPoint point = evenly({.pp = pp,
+                                    .microBatches = 10 * pp,
+                                    .schedule = kind,
+                                    .chunks = chunks,
+                                    .recipe = "bf16"},
+                                   model);
+    const ScheduleTable table =
+        must(generateSchedule(kind, pp, chunks, 10 * pp));
+    for (std::int64_t place = 0; place < pp; ++place) {
+      const PlaceMemory memory = must(estimator.at(point, place));
+      auto sets = [&](SetSpan span) {
+        return assignSets(table, place, span,
+                          [](std::int64_t) { return SetUse::Span; })
+            .count;
+      };
+      EXPECT_EQ(memory.sets, sets(SetSpan::ForwardToWeightGrad))
+          << point.text() << " place " << place;
+      if (kind == OneFOneB || kind == Interleaved1F1B)
+        continue;
+      EXPECT_EQ(memory.inputSets, sets(SetSpan::ForwardToInputGrad))
+          << point.text() << " place " << place;
+      EXPECT_EQ(memory.keptSets, sets(SetSpan::InputGradToWeightGrad))
+          << point.text() << " place " << place;
+    }
+  }
+}
+
 TEST(PlanPoint, NamesWhatIsNotCompiledYet) {
   const ModelConfig model = publicModel("llama-3-8b");
   std::vector<PlanPoint> points = compiledPoints(model);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <random>
 #include <sstream>
 
 #include <fmt/format.h>
@@ -67,6 +68,48 @@ TEST(Simulate, EdgesOfChunks) {
 }
 
 // Two values that leave for one rank at one time arrive one after the other.
+// Two ways to run one schedule: all slots, and how ranks end alone.
+TEST(Simulate, EndsAreThoseOfAllSlots) {
+  using enum PlanScheduleKind;
+  std::mt19937 random(1);
+  std::uniform_real_distribution<double> some(0.1, 2);
+  auto hold = [&](const ScheduleTable &table) {
+    ScheduleTimes times =
+        ScheduleTimes::equal(table.placement, {}, some(random));
+    for (std::vector<ChunkTimes> &rank : times.chunks) {
+      times.edges.emplace_back();
+      for (ChunkTimes &chunk : rank) {
+        chunk = {some(random), some(random), some(random), 0.05, 0.05};
+        times.edges.back().push_back({some(random), some(random)});
+      }
+    }
+    const PreparedSchedule schedule(table);
+    const std::vector<RankEnds> all = schedule.endsOf(schedule.run(times)),
+                                ends = schedule.ends(times);
+    ASSERT_EQ(all.size(), ends.size());
+    for (std::size_t rank = 0; rank < all.size(); ++rank) {
+      EXPECT_EQ(all[rank].end, ends[rank].end);
+      ASSERT_EQ(all[rank].lasts.size(), ends[rank].lasts.size());
+      for (std::size_t i = 0; i < all[rank].lasts.size(); ++i) {
+        EXPECT_EQ(all[rank].lasts[i].chunk, ends[rank].lasts[i].chunk);
+        EXPECT_EQ(all[rank].lasts[i].span.start,
+                  ends[rank].lasts[i].span.start);
+        EXPECT_EQ(all[rank].lasts[i].span.end, ends[rank].lasts[i].span.end);
+      }
+    }
+  };
+  for (PlanScheduleKind kind : {GPipe, OneFOneB, Interleaved1F1B, ZbH1, ZbH2,
+                                ZbV, VHalf, VMin, DualPipe, DualPipeV})
+    for (std::int64_t ranks : {2, 4, 6})
+      for (std::int64_t chunks : {1, 2, 3})
+        for (std::int64_t microBatches : {12, 14})
+          if (Result<ScheduleTable> table =
+                  generateSchedule(kind, ranks, chunks, microBatches))
+            hold(*table);
+  // D here, B and W there.
+  hold(tableOf({"F1 F0 D0 D1 O", "F1 F0 B1 W1 B0 W0 O"}, 1, 2));
+}
+
 TEST(Simulate, ALinkIsAFifo) {
   const ScheduleTable table = tableOf({"F0 F1 D0 D1 O", "F0 D0 F1 D1 O"}, 1, 2);
   const ScheduleTiming timing = timingOf(table, {1, 1, 1}, 5);
