@@ -1,20 +1,34 @@
 #include "heddle/Planner/Decisions.h"
 
-using namespace heddle;
+#include "BranchAndBound.h"
+#include "Choices.h"
 
-/// Keys that follow from others are not decisions of their own: dp from the
-/// other axes, micro-batches from micro-batch, prefetch from gather.
-static constexpr PlanKey decided[] = {
-    PlanKey::Tp,         PlanKey::Pp,
-    PlanKey::Cp,         PlanKey::Ep,
-    PlanKey::MicroBatch, PlanKey::Schedule,
-    PlanKey::Chunks,     PlanKey::SequenceParallel,
-    PlanKey::Context,    PlanKey::Zero,
-    PlanKey::ShardGroup, PlanKey::Reduce,
-    PlanKey::Gather,     PlanKey::Recompute,
-    PlanKey::Offload,    PlanKey::Precision,
-    PlanKey::Order,
-};
+#include <set>
+
+using namespace heddle;
+using namespace heddle::detail;
+
+void PlansByChoice::add(const CostedPlan &plan) {
+  std::shared_ptr<CostedPlan> shared;
+  for (PlanKey key : decidedKeys) {
+    std::shared_ptr<CostedPlan> &fastest =
+        plans[{key, choiceOf(plan.point, key)}];
+    if (fastest && fastest->seconds <= plan.seconds)
+      continue;
+    if (!shared)
+      shared = std::make_shared<CostedPlan>(plan);
+    fastest = shared;
+  }
+}
+
+std::vector<CostedPlan> PlansByChoice::all() const {
+  std::vector<CostedPlan> list;
+  std::set<const CostedPlan *> seen;
+  for (const auto &[unused, plan] : plans)
+    if (seen.insert(plan.get()).second)
+      list.push_back(*plan);
+  return list;
+}
 
 /// Whether the choice means anything in this plan.
 static bool isOpen(const PlanPoint &point, PlanKey key,
@@ -47,35 +61,77 @@ static bool isOpen(const PlanPoint &point, PlanKey key,
 }
 
 /// The best plan with another value; all that was chosen before it is free.
-static PlanAnswer without(const PlanProblem &problem, PlanKey key,
-                          const std::string &value, const StepTimes &times,
-                          const MemoryEstimator &memory, std::int64_t mostPlans,
-                          std::span<const CostedPlan> known) {
+static std::optional<CostedPlan> without(const PlanProblem &problem,
+                                         PlanKey key, const std::string &value,
+                                         const StepTimes &times,
+                                         const MemoryEstimator &memory,
+                                         std::int64_t mostPlans) {
   PlanProblem variant = problem;
   variant.demands.push_back({key, true, {value}});
-  return findPlans(variant, times, nullptr, memory,
-                   {.top = 1, .mostPlans = mostPlans, .known = known});
+  PlanAnswer answer = findPlans(variant, times, nullptr, memory,
+                                {.top = 1, .mostPlans = mostPlans});
+  if (!answer.fits())
+    return std::nullopt;
+  return std::move(answer.best.front());
+}
+
+using RunnersUp = std::vector<std::optional<CostedPlan>>;
+
+/// For each goal the best plan; none where the search found none that meets it.
+static RunnersUp findAll(const PlanProblem &problem, std::vector<Goal> list,
+                         const StepTimes &times, const MemoryEstimator &memory,
+                         std::int64_t mostPlans,
+                         std::span<const CostedPlan> known) {
+  RunnersUp best(list.size());
+  GoalSet met = 0;
+  auto add = [&](const CostedPlan &plan, std::vector<Goal> &to) {
+    for (std::size_t i = 0; i < to.size(); ++i)
+      if (to[i].isMetBy(plan.point) &&
+          (!best[i] || plan.seconds < best[i]->seconds)) {
+        best[i] = plan;
+        to[i].limit = plan.seconds;
+        met |= GoalSet{1} << i;
+      }
+  };
+  for (const CostedPlan &plan : known)
+    if (problem.allows(plan.point))
+      add(plan, list);
+  BranchAndBound solver(problem, times, memory, Goals(list), mostPlans);
+  solver.met = met;
+  solver.found = [&](const CostedPlan &plan, Goals &goals) {
+    add(plan, goals.list);
+    solver.met = met;
+  };
+  solver.run(&list.front().otherThan);
+  return best;
 }
 
 std::vector<PlanDecision>
 heddle::decisionsOf(const PlanProblem &problem, const CostedPlan &best,
                     const StepTimes &times, const MemoryEstimator &memory,
                     std::int64_t mostPlans, std::span<const CostedPlan> known) {
+  std::vector<Goal> goals;
+  for (PlanKey key : decidedKeys)
+    if (isOpen(best.point, key, problem))
+      goals.push_back({.key = key, .otherThan = best.point});
+  RunnersUp runnersUp =
+      findAll(problem, goals, times, memory, mostPlans, known);
   std::vector<PlanDecision> decisions;
-  for (PlanKey key : decided) {
-    if (!isOpen(best.point, key, problem))
-      continue;
+  for (std::size_t i = 0; i < goals.size(); ++i) {
     PlanDecision decision;
-    decision.key = key;
-    decision.choice = choiceOf(best.point, key);
-    const PlanAnswer other =
-        without(problem, key, decision.choice, times, memory, mostPlans, known);
-    if (other.fits()) {
-      const CostedPlan &second = other.best.front();
-      decision.runnerUp = choiceOf(second.point, key);
-      decision.costSeconds = second.seconds - best.seconds;
-      decision.costBytes = second.peakBytes - best.peakBytes;
-      decision.point = second.point;
+    decision.key = *goals[i].key;
+    decision.choice = choiceOf(best.point, decision.key);
+    std::optional<CostedPlan> &second = runnersUp[i];
+    // A demand may open what is not searched without: fewer devices, recompute
+    // that memory does not ask for.
+    if (!second)
+      second = without(problem, decision.key, decision.choice, times, memory,
+                       mostPlans);
+    if (second) {
+      decision.runnerUp = choiceOf(second->point, decision.key);
+      decision.costSeconds = second->seconds - best.seconds;
+      decision.costBytes = second->peakBytes - best.peakBytes;
+      decision.point = second->point;
     }
     decisions.push_back(std::move(decision));
   }

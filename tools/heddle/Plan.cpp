@@ -67,7 +67,7 @@ static int runPlan() {
     return tellConflict(search, asJson);
   const std::vector<PlanDecision> decisions =
       decisionsOf(search.problem, answer->best.front(), search.times,
-                  search.memory, plansForRunnerUp, answer->costed);
+                  search.memory, plansForRunnerUp, answer->ofChoices);
   if (Result<void> done = writeBest(search.problem, answer->best.front());
       !done)
     return refuse(done.error());

@@ -9,9 +9,9 @@
 
 namespace heddle::tool {
 
-/// Of each search for a runner-up. More seldom find a better one, and all of
-/// them together take longer than the search for the plan.
-inline constexpr std::int64_t plansForRunnerUp = 2000;
+/// For each runner-up. More seldom find a better one, and take longer than the
+/// search for the plan.
+inline constexpr std::int64_t plansForRunnerUp = 10000;
 
 /// A list: key, choice, runner_up, cost_seconds, cost_bytes, runner_up_plan.
 /// The last four are null or absent where no plan with another choice fits.

@@ -18,9 +18,10 @@ struct PlanDecision {
   PlanPoint point;
 };
 
-/// For each choice that could have been another: the search again without it,
-/// of at most \p mostPlans plans. A choice of one value is not told. \p known:
-/// what the first search costed.
+/// For each choice that could have been another, the best plan without it: one
+/// search for all of them, of at most \p mostPlans plans for each. A choice of
+/// one value is not told. \p known: what the first search costed
+/// (PlanAnswer::ofChoices).
 std::vector<PlanDecision>
 decisionsOf(const PlanProblem &problem, const CostedPlan &best,
             const StepTimes &times, const MemoryEstimator &memory,

@@ -56,6 +56,9 @@ struct PlanAnswer {
   std::vector<CostedPlan> best;
   /// The same without end: the fastest of each kind that was costed.
   std::vector<CostedPlan> costed;
+  /// Of the plans that were costed the fastest with each choice that is told:
+  /// where a search for runner-ups begins.
+  std::vector<CostedPlan> ofChoices;
   /// Of the plans that were costed those that no other beats in step time,
   /// head-room and step time with a slower link at once.
   std::vector<CostedPlan> front;

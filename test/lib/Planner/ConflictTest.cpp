@@ -8,6 +8,8 @@
 
 #include <gmock/gmock.h>
 
+#include <limits>
+
 using namespace heddle;
 using namespace heddle::test;
 using testing::Contains;
@@ -110,4 +112,40 @@ TEST(Decisions, SayWhatAnotherChoiceCosts) {
     EXPECT_GE(decision.costSeconds, 0);
     EXPECT_EQ(choiceOf(decision.point, decision.key), decision.runnerUp);
   }
+}
+
+// One search for all of them against one for each, where both go to the end.
+// (Without recompute, a demand is one for all layers.)
+TEST(Decisions, RunnersUpAreTheBestThatASearchWithoutTheChoiceFinds) {
+  std::mt19937 random(7);
+  constexpr std::int64_t all = std::numeric_limits<std::int64_t>::max();
+  int compared = 0;
+  for (int i = 0; i < 20; ++i) {
+    const Planned planned(randomProblem(random));
+    const PlanAnswer answer = planned.find({.top = 2});
+    if (!answer.fits())
+      continue;
+    const CostedPlan &best = answer.best.front();
+    for (const PlanDecision &decision :
+         decisionsOf(planned.problem, best, planned.times, planned.memory, all,
+                     answer.ofChoices)) {
+      if (decision.key == PlanKey::Recompute)
+        continue;
+      PlanProblem other = planned.problem;
+      other.demands.push_back({decision.key, true, {decision.choice}});
+      const PlanAnswer found =
+          findPlans(other, planned.times, nullptr, planned.memory, {.top = 1});
+      const std::string what = std::string(planKeyName(decision.key)) +
+                               ", problem " + std::to_string(i);
+      ASSERT_EQ(found.fits(), !decision.runnerUp.empty()) << what;
+      if (!found.fits())
+        continue;
+      ++compared;
+      EXPECT_EQ(found.best.front().seconds - best.seconds, decision.costSeconds)
+          << what << "\n"
+          << found.best.front().point.text() << "\n"
+          << decision.point.text();
+    }
+  }
+  EXPECT_GT(compared, 60);
 }
