@@ -250,7 +250,7 @@ Result<void> checkState(const Manifest &m, const std::string &what,
   std::vector<Box> boxes;
   for (const Extent &e : state.extents)
     boxes.push_back(e.box);
-  if (const auto fault = tilingFault(state.shape, std::move(boxes)))
+  if (const auto fault = tilingFault(state.shape, boxes))
     return Error{
         fmt::format("{}: {}, expected each element once", what, *fault)};
   for (const Extent &e : state.extents) {

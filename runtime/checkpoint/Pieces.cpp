@@ -5,8 +5,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <functional>
-#include <map>
 #include <set>
 
 namespace heddle::checkpoint {
@@ -250,43 +248,83 @@ Result<void> addPieces(const runtime::State &state, const Placement &p,
   return {};
 }
 
-/// Whether boxes that begin at the same place of the first dimension, or later
-/// ones within it, overlap: a sweep over that dimension.
-std::optional<std::string> firstOverlap(std::vector<Box> boxes) {
-  if (boxes.empty() || boxes[0].offset.empty())
-    return boxes.size() > 1 ? std::optional("two extents of one element")
-                            : std::nullopt;
-  std::sort(boxes.begin(), boxes.end());
-  // Open boxes by their place in the second dimension. In two dimensions only
-  // neighbours there can overlap a new one; with more, all are looked at.
-  std::multimap<int64_t, const Box *> open;
-  std::multimap<int64_t, std::multimap<int64_t, const Box *>::iterator> ends;
-  const size_t n = boxes[0].offset.size();
-  const auto second = [&](const Box &b) { return n > 1 ? b.offset[1] : 0; };
-  for (const Box &box : boxes) {
-    while (!ends.empty() && ends.begin()->first <= box.offset[0]) {
-      open.erase(ends.begin()->second);
-      ends.erase(ends.begin());
-    }
-    auto at = open.insert({second(box), &box});
-    const auto meets = [&](const Box *other) { return overlap(box, *other); };
-    const Box *found = nullptr;
-    if (n <= 2) {
-      if (at != open.begin() && meets(std::prev(at)->second))
-        found = std::prev(at)->second;
-      if (std::next(at) != open.end() && meets(std::next(at)->second))
-        found = std::next(at)->second;
-    } else {
-      for (auto it = open.begin(); it != open.end(); ++it)
-        if (it != at && meets(it->second))
-          found = it->second;
-    }
-    if (found)
-      return fmt::format("extents {} and {} overlap", textOf(*found),
-                         textOf(box));
-    ends.insert({box.offset[0] + box.size[0], at});
+/// A box, or one that is taken away.
+struct Signed {
+  const Box *box;
+  int sign;
+};
+
+/// Whether `boxes` add up to zero at each element, by its indices from `dim`
+/// on; else those of the first one where they do not go to `wrong`.
+///
+/// A function of bounded support is zero where all its differences along a
+/// dimension are, and the first one that is not has the function's own values:
+/// all before it are zero. The last one is what the others leave.
+bool isZero(const std::vector<Signed> &boxes, size_t dim,
+            std::vector<int64_t> &wrong) {
+  if (dim == wrong.size()) {
+    int64_t sum = 0;
+    for (const Signed &one : boxes)
+      sum += one.sign;
+    return sum == 0;
   }
-  return std::nullopt;
+  std::vector<std::pair<int64_t, Signed>> edges;
+  edges.reserve(2 * boxes.size());
+  for (const auto &[box, sign] : boxes) {
+    edges.push_back({box->offset[dim], {box, sign}});
+    edges.push_back({box->offset[dim] + box->size[dim], {box, -sign}});
+  }
+  std::sort(edges.begin(), edges.end(),
+            [](const auto &a, const auto &b) { return a.first < b.first; });
+  std::vector<Signed> here;
+  for (size_t i = 0; i < edges.size(); ++i) {
+    here.push_back(edges[i].second);
+    const int64_t at = edges[i].first;
+    if (i + 1 == edges.size() || edges[i + 1].first == at)
+      continue;
+    wrong[dim] = at;
+    if (!isZero(here, dim + 1, wrong))
+      return false;
+    here.clear();
+  }
+  return true;
+}
+
+/// No layout of a model cuts a tensor along more.
+constexpr int64_t kMostCutDims = 8;
+
+/// Boxes that stand in `shape`, each element in one; else which is not.
+/// Time is that of sorting 2 to the number of cut dimensions as many.
+std::optional<std::string> coverFault(const std::vector<int64_t> &shape,
+                                      const std::vector<Box> &boxes) {
+  int64_t cutDims = 0;
+  for (size_t d = 0; d < shape.size(); ++d)
+    cutDims += std::any_of(boxes.begin(), boxes.end(), [&](const Box &box) {
+      return box.size[d] != shape[d];
+    });
+  if (cutDims > kMostCutDims)
+    return fmt::format("the extents cut {} dimensions, expected at most {}",
+                       cutDims, kMostCutDims);
+  const Box whole = {std::vector<int64_t>(shape.size(), 0), shape};
+  std::vector<Signed> all = {{&whole, -1}};
+  for (const Box &box : boxes)
+    all.push_back({&box, 1});
+  std::vector<int64_t> wrong(shape.size());
+  if (isZero(all, 0, wrong))
+    return std::nullopt;
+  const Box *first = nullptr;
+  for (const Box &box : boxes) {
+    bool has = true;
+    for (size_t d = 0; d < shape.size(); ++d)
+      has = has && box.offset[d] <= wrong[d] &&
+            wrong[d] - box.offset[d] < box.size[d];
+    if (has && first)
+      return fmt::format("extents {} and {} overlap", textOf(*first),
+                         textOf(box));
+    if (has)
+      first = &box;
+  }
+  return fmt::format("no extent has element [{}]", fmt::join(wrong, ", "));
 }
 
 } // namespace
@@ -319,15 +357,16 @@ std::optional<Box> overlap(const Box &a, const Box &b) {
 }
 
 std::optional<std::string> tilingFault(const std::vector<int64_t> &shape,
-                                       std::vector<Box> boxes) {
+                                       const std::vector<Box> &boxes) {
   int64_t found = 0, expected = 1;
   for (int64_t size : shape)
     if (__builtin_mul_overflow(expected, size, &expected))
       return "the shape has more than 2^63 elements";
   for (const Box &box : boxes) {
     if (box.offset.size() != shape.size() || box.size.size() != shape.size())
-      return fmt::format("extent {} has {} dimensions, expected {}",
-                         textOf(box), box.size.size(), shape.size());
+      return fmt::format("an extent has {} offsets and {} sizes, expected {} "
+                         "of each",
+                         box.offset.size(), box.size.size(), shape.size());
     for (size_t d = 0; d < shape.size(); ++d)
       if (box.offset[d] < 0 || box.size[d] < 1 || box.size[d] > shape[d] ||
           box.offset[d] > shape[d] - box.size[d])
@@ -337,11 +376,7 @@ std::optional<std::string> tilingFault(const std::vector<int64_t> &shape,
         found > expected)
       return "the extents have more elements than the tensor";
   }
-  if (std::optional<std::string> fault = firstOverlap(std::move(boxes)))
-    return fault;
-  if (found != expected)
-    return fmt::format("the extents have {} of {} elements", found, expected);
-  return std::nullopt;
+  return coverFault(shape, boxes);
 }
 
 template <class Copy>

@@ -35,9 +35,10 @@ std::string textOf(const Box &box);
 /// What two boxes of one tensor share; none where that is nothing.
 std::optional<Box> overlap(const Box &a, const Box &b);
 /// Why `boxes` are no tiling of a tensor of `shape`: one is empty or stands
-/// out, two overlap, or elements are in none. None where they tile it exactly.
+/// out, two overlap, an element is in none, or more than 8 dimensions are cut.
+/// None where they tile it exactly.
 std::optional<std::string> tilingFault(const std::vector<int64_t> &shape,
-                                       std::vector<Box> boxes);
+                                       const std::vector<Box> &boxes);
 
 /// A box of the file form, and where a rank stores its elements.
 struct Piece {

@@ -190,7 +190,7 @@ TEST(Pieces, MoreThanAnyLayoutHasAreRefused) {
 TEST(Tiling, DrawnTilingsHoldAndEveryChangeIsSeen) {
   std::mt19937 random(2);
   for (int trial = 0; trial < 5000; ++trial) {
-    std::vector<int64_t> shape(1 + random() % 3);
+    std::vector<int64_t> shape(1 + random() % 4);
     for (int64_t &size : shape)
       size = 1 + int64_t(random() % 9);
     std::vector<Box> boxes;
@@ -218,6 +218,43 @@ TEST(Tiling, DrawnTilingsHoldAndEveryChangeIsSeen) {
   EXPECT_EQ(tilingFault({}, {{{}, {}}}), std::nullopt);
   EXPECT_TRUE(tilingFault({}, {{{}, {}}, {{}, {}}}));
   EXPECT_TRUE(tilingFault({4}, {{{0, 0}, {4, 1}}}));
+  EXPECT_EQ(tilingFault({4, 2}, {{{0}, {4, 2}}}),
+            "an extent has 1 offsets and 2 sizes, expected 2 of each");
+}
+
+TEST(Tiling, NamesTheFirstElementThatIsNotInOneExtent) {
+  const std::vector<int64_t> shape = {4, 6};
+  const Box left = {{0, 0}, {4, 3}}, right = {{0, 3}, {4, 3}};
+  EXPECT_EQ(tilingFault(shape, {right, left}), std::nullopt);
+  EXPECT_EQ(tilingFault(shape, {left}), "no extent has element [0, 3]");
+  EXPECT_EQ(tilingFault(shape, {left, {{1, 3}, {3, 3}}}),
+            "no extent has element [0, 3]");
+  EXPECT_EQ(tilingFault(shape, {left, {{0, 2}, {3, 4}}}),
+            "extents [0:4, 0:3] and [0:3, 2:6] overlap");
+}
+
+// That would take minutes where each extent is held against each.
+TEST(Tiling, OfManyExtentsInThreeDimensionsIsSeen) {
+  const int64_t n = 48;
+  std::vector<Box> boxes;
+  for (int64_t i = 0; i < n * n * n; ++i)
+    boxes.push_back({{2 * (i / n / n), 3 * (i / n % n), i % n}, {2, 3, 1}});
+  const std::vector<int64_t> shape = {2 * n, 3 * n, n};
+  EXPECT_EQ(tilingFault(shape, boxes), std::nullopt);
+  boxes.back() = boxes[1];
+  EXPECT_EQ(tilingFault(shape, boxes),
+            "extents [0:2, 0:3, 1:2] and [0:2, 0:3, 1:2] overlap");
+  // Halves of each dimension.
+  std::vector<Box> halves;
+  for (int64_t i = 0; i < 1 << 9; ++i) {
+    Box &half = halves.emplace_back();
+    for (int64_t d = 0; d < 9; ++d) {
+      half.offset.push_back(i >> d & 1);
+      half.size.push_back(1);
+    }
+  }
+  EXPECT_EQ(tilingFault(std::vector<int64_t>(9, 2), halves),
+            "the extents cut 9 dimensions, expected at most 8");
 }
 
 //===----------------------------------------------------------------------===//
