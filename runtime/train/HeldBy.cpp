@@ -37,12 +37,18 @@ std::vector<int64_t> Tables::layersAt(int64_t stage, int64_t layers) const {
 
 std::vector<int64_t> Tables::instancesAt(const State &state,
                                          int64_t stage) const {
-  if (state.name.find("{}") != std::string::npos)
+  if (state.isByLayer())
     return layersAt(stage, state.layers);
+  return std::vector<int64_t>(size_t(numInstancesAt(state, stage)));
+}
+
+int64_t Tables::numInstancesAt(const State &state, int64_t stage) const {
+  if (state.isByLayer())
+    return stages.axis.empty() ? state.layers
+                               : int64_t(stages.layers[size_t(stage)].size());
   const std::vector<int64_t> &held = state.heldBy;
-  if (held.empty() || std::find(held.begin(), held.end(), stage) != held.end())
-    return {0};
-  return {};
+  return held.empty() ||
+         std::find(held.begin(), held.end(), stage) != held.end();
 }
 
 int64_t Tables::ranks() const {

@@ -22,8 +22,7 @@ heddle_rt_status forEachStored(Rank &rank, Use use) {
   for (const State &state : rank.tables.states) {
     const Extents extents = extentsOf(rank.tables, rank.rank, state);
     const int64_t bytes = extents.storedElements() * bytesOf(state.dtype);
-    const auto count =
-        int64_t(rank.tables.instancesAt(state, rank.stage).size());
+    const auto count = rank.tables.numInstancesAt(state, rank.stage);
     for (int64_t i = 0; i < count; ++i)
       if (bytes > 0)
         HEDDLE_RT_TRY(use(instancePlace(state, i, extents, rank.stage), bytes));

@@ -203,7 +203,7 @@ heddle_rt_status withInfinity(Rank &rank,
   for (const State &state : rank.tables.states) {
     const Extents extents = extentsOf(rank.tables, rank.rank, state);
     if (state.kind != "parameter" || extents.storedElements() == 0 ||
-        rank.tables.instancesAt(state, rank.stage).empty())
+        rank.tables.numInstancesAt(state, rank.stage) == 0)
       continue;
     std::vector<float> before;
     HEDDLE_RT_TRY(downloadStored(rank, state, 0, extents, before));

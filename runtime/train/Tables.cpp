@@ -508,12 +508,15 @@ private:
 
   /// That all instances are on stages, and no others.
   void checkHeld(const std::string &what, const State &s) const {
-    std::vector<bool> held(size_t(s.layers), false);
     for (int64_t stage : s.heldBy)
       if (stage < 0 || stage >= t.numStages())
         refuse("{}: held_by names stage {} of {}", what, stage, t.numStages());
+    // Where nothing is divided there is no list to check, nor to make.
+    if (!s.isByLayer() || t.stages.axis.empty())
+      return;
+    std::vector<bool> held(size_t(s.layers), false);
     for (int64_t stage = 0; stage < t.numStages(); ++stage)
-      for (int64_t layer : t.instancesAt(s, stage)) {
+      for (int64_t layer : t.stages.layers[size_t(stage)]) {
         if (layer < 0 || layer >= s.layers)
           refuse("{}: stage {} holds layer {} of {}", what, stage, layer,
                  s.layers);
@@ -526,7 +529,7 @@ private:
 
   void checkState(const std::string &what, const State &s) const {
     checkLayout(what, s.layout);
-    const bool family = s.name.find("{}") != std::string::npos;
+    const bool family = s.isByLayer();
     if (s.layers < 1 || s.layers > kMostLayers || (!family && s.layers != 1))
       refuse("{}: {} layers of a name {} '{{}}'", what, s.layers,
              family ? "with" : "without");
@@ -536,7 +539,7 @@ private:
              s.layerStride);
     checkHeld(what, s);
     for (int64_t stage = 0; stage < t.numStages(); ++stage)
-      if (const auto held = int64_t(t.instancesAt(s, stage).size()))
+      if (const int64_t held = t.numInstancesAt(s, stage))
         checkPlace(what, s, times(what, held - 1, s.layerStride) + bytes,
                    stage);
     if (s.init.type != "normal" && s.init.type != "zeros" &&

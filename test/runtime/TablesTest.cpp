@@ -137,6 +137,10 @@ TEST(Stages, HoldWhatTheTableSays) {
   EXPECT_TRUE(tables.instancesAt(layers, 2).empty());
   EXPECT_TRUE(tables.instancesAt(shared, 1).empty());
   EXPECT_EQ(tables.instancesAt(shared, 2), (std::vector<int64_t>{0}));
+  for (int64_t stage = 0; stage < 3; ++stage)
+    for (const runtime::State *state : {&shared, &layers})
+      EXPECT_EQ(tables.numInstancesAt(*state, stage),
+                int64_t(tables.instancesAt(*state, stage).size()));
   EXPECT_EQ(instancePlace(layers, 2, extentsOf(tables, 4, layers), 1).offset,
             64 + 2 * 4096);
   EXPECT_EQ(tables.layersAt(0, 5), (std::vector<int64_t>{0, 3}));

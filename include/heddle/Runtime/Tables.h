@@ -154,6 +154,8 @@ struct State : Place {
   Initial init;
   bool decay = false; ///< weight decay applies (information; kernels have it)
 
+  /// Whether there is an instance for each layer.
+  bool isByLayer() const { return name.find("{}") != std::string::npos; }
   /// The name of instance `i`: "{}" replaced by i.
   std::string instanceName(int64_t i) const;
 };
@@ -212,8 +214,9 @@ struct Tables {
   /// Of `layers` layers those that a stage holds, in the order in which they
   /// lie.
   std::vector<int64_t> layersAt(int64_t stage, int64_t layers) const;
-  /// Instances of a state that a stage holds, likewise.
+  /// Instances of a state that a stage holds, likewise; how many they are.
   std::vector<int64_t> instancesAt(const State &state, int64_t stage) const;
+  int64_t numInstancesAt(const State &state, int64_t stage) const;
 };
 
 /// A rank's place on each axis of the mesh, outermost first.

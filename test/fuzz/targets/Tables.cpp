@@ -19,7 +19,11 @@ static void run(std::string_view input) {
   for (const int64_t rank : {int64_t(0), tables.ranks() - 1}) {
     const int64_t stage = tables.stageOf(rank);
     for (const State &state : tables.states) {
-      (void)tables.instancesAt(state, stage);
+      const int64_t instances = tables.numInstancesAt(state, stage);
+      fuzz::expect(instances > 4096 ||
+                       int64_t(tables.instancesAt(state, stage).size()) ==
+                           instances,
+                   "instances are counted", state.name);
       (void)fuzz::accepted(checkpoint::shareOf(tables, rank, state));
       const train::Extents extents(tables.mesh, rank, state.layout, state.file,
                                    tables.stages.axis);
