@@ -1,6 +1,7 @@
 // Communicators: how they are made, waited for and ended. All are non-blocking,
 // so that no call of NCCL holds this thread longer than it wants to wait.
 
+#include "runtime/common/Neighbours.h"
 #include "runtime/cuda/Context.h"
 
 #include <algorithm>
@@ -100,11 +101,14 @@ heddle_rt_status timedOut(heddle_rt_context *context) {
                 "under way",
                 context->timeoutSeconds);
   const Pending &launch = context->pending.front();
-  const std::string missing = missingRanks(context, launch);
-  return fail(HEDDLE_RT_PEER_FAILED, "{} waited for its peers for {} s; {}{}",
-              launch.name, context->timeoutSeconds,
-              missing.empty() ? "" : "missing: ",
-              missing.empty() ? "they may have made other calls" : missing);
+  // Where one is stopped, others cannot be asked if it is rank 0.
+  const std::string missing =
+      runtime::stoppedRanks().empty() ? missingRanks(context, launch) : "";
+  if (missing.empty())
+    return ranks::waitedTooLong(launch.name, context->timeoutSeconds);
+  return fail(HEDDLE_RT_PEER_FAILED,
+              "{} waited for its peers for {} s; missing: {}", launch.name,
+              context->timeoutSeconds, missing);
 }
 
 /// A rank that has left will begin nothing more.
@@ -172,10 +176,7 @@ heddle_rt_status settle(heddle_rt_context *context, ncclComm_t comm,
     HEDDLE_RT_TRY(checked(ncclCommGetAsyncError(comm, &result), "{}", what));
     HEDDLE_RT_TRY(context->transport->alive());
     if (secondsSince(start) > context->timeoutSeconds)
-      return fail(HEDDLE_RT_PEER_FAILED,
-                  "{} waited for its peers for {} s; they may have made other "
-                  "calls",
-                  what, context->timeoutSeconds);
+      return ranks::waitedTooLong(what, context->timeoutSeconds);
     if (result == ncclInProgress)
       patience.wait();
   }

@@ -12,6 +12,7 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <unistd.h>
 #include <utility>
 
@@ -157,6 +158,11 @@ Socket Socket::connect(const std::string &address, int port, double seconds,
 bool Socket::send(const FrameHead &head, const void *payload) const {
   return sendAll(fd, &head, sizeof head) &&
          sendAll(fd, payload, size_t(head.bytes));
+}
+
+void Socket::giveUpSendsAfter(double seconds) const {
+  const timeval limit = {.tv_sec = time_t(seconds) + 1, .tv_usec = 0};
+  setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
 }
 
 bool Socket::receive(FrameHead &head, std::string &payload) const {

@@ -57,7 +57,9 @@ public:
                         std::string &why);
 
   /// Whole frames, waiting as long as it takes; false: the other end is gone.
+  /// False with errno EAGAIN: nothing was taken for as long as was given.
   bool send(const FrameHead &head, const void *payload) const;
+  void giveUpSendsAfter(double seconds) const;
   bool receive(FrameHead &head, std::string &payload) const;
   /// Whether something can be read within `seconds`.
   bool readable(double seconds) const;

@@ -205,9 +205,15 @@ bool Hub::handle(Line &line, const FrameHead &head, std::string payload) {
   case Say::Message:
     pushTo(head.to, head, payload);
     return true;
-  case Say::Split:
+  case Say::Split: {
+    // A rank checks its place before it says so.
+    const bool fits = head.to >= 1 && head.to <= meeting.size &&
+                      head.from >= 0 && head.from < head.to;
+    if (head.tag >= 0 && !fits)
+      return false;
     addSplit(line.rank, head, payload);
     return true;
+  }
   case Say::Abort:
     fail(line.rank, payload);
     return true;

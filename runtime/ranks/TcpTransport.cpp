@@ -7,11 +7,13 @@
 #include "runtime/common/Ending.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <condition_variable>
 #include <cstdio>
 #include <cstring>
 #include <deque>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <set>
@@ -153,10 +155,10 @@ Progress TcpRequest::test() {
 
 class TcpSeat : public Seat {
 public:
-  TcpSeat(Inbox &inbox, const Socket &socket, int comm, int self,
-          std::vector<int> worlds)
-      : inbox(inbox), socket(socket), comm(comm), self(self),
-        worlds(std::move(worlds)) {}
+  TcpSeat(Inbox &inbox, const Socket &socket, double timeoutSeconds, int comm,
+          int self, std::vector<int> worlds)
+      : inbox(inbox), socket(socket), timeoutSeconds(timeoutSeconds),
+        comm(comm), self(self), worlds(std::move(worlds)) {}
   std::unique_ptr<Request> exchange(int tag, const std::vector<Piece> &sends,
                                     const std::vector<Piece> &receives,
                                     const char *what) override;
@@ -164,6 +166,7 @@ public:
 private:
   Inbox &inbox;
   const Socket &socket;
+  const double timeoutSeconds;
   int comm, self;
   std::vector<int> worlds; ///< by place
 };
@@ -184,10 +187,13 @@ std::unique_ptr<Request> TcpSeat::exchange(int tag,
                             .comm = comm,
                             .tag = tag,
                             .bytes = bytes};
-    if (!socket.send(head, packed.data())) {
+    if (socket.send(head, packed.data()))
+      continue;
+    if (errno == EAGAIN || errno == EWOULDBLOCK)
+      waitedTooLong(what, timeoutSeconds);
+    else
       fail(HEDDLE_RT_PEER_FAILED, "{}: rank 0 is gone", what);
-      return nullptr;
-    }
+    return nullptr;
   }
   return std::make_unique<TcpRequest>(inbox, comm, self, worlds, tag, receives,
                                       what);
@@ -226,6 +232,9 @@ private:
   Met greet(int port, std::string &why);
   heddle_rt_status meet();
   heddle_rt_status awaitAll();
+  /// Waits until the reader has brought what `came` looks for.
+  heddle_rt_status awaitHub(const char *what,
+                            const std::function<bool()> &came);
   void read();
   void say(FrameHead head, const std::string &payload) const;
 
@@ -267,6 +276,7 @@ TcpTransport::Met TcpTransport::greet(int port, std::string &why) {
   }
   if (head.say == Say::Welcome) {
     socket = std::move(made);
+    socket.giveUpSendsAfter(timeoutSeconds);
     return Met::Seated;
   }
   why = payload;
@@ -296,17 +306,23 @@ heddle_rt_status TcpTransport::meet() {
   }
 }
 
-heddle_rt_status TcpTransport::awaitAll() {
+heddle_rt_status TcpTransport::awaitHub(const char *what,
+                                        const std::function<bool()> &came) {
   // The hub names who is missing; this is for a hub that does not answer.
   constexpr double kMore = 10;
   const auto most = std::chrono::duration<double>(timeoutSeconds + kMore);
   std::unique_lock lock(inbox.mutex);
-  inbox.rung.wait_for(lock, most, [&] { return inbox.ready || inbox.aborted; });
+  inbox.rung.wait_for(lock, most, [&] { return inbox.aborted || came(); });
+  if (came())
+    return HEDDLE_RT_OK;
   if (inbox.aborted)
     return fail(HEDDLE_RT_PEER_FAILED, "{}", inbox.why);
-  if (!inbox.ready)
-    return fail(HEDDLE_RT_PEER_FAILED, "rank 0 does not answer");
-  return HEDDLE_RT_OK;
+  return waitedTooLong(what, timeoutSeconds + kMore);
+}
+
+heddle_rt_status TcpTransport::awaitAll() {
+  return awaitHub("rank 0's word that all have come",
+                  [&] { return inbox.ready; });
 }
 
 heddle_rt_status TcpTransport::start() {
@@ -373,12 +389,9 @@ heddle_rt_status TcpTransport::split(int color, int place, int of,
        .tag = color},
       axis);
   std::pair<bool, std::string> answer;
+  HEDDLE_RT_TRY(awaitHub(axis, [&] { return inbox.splits.contains(number); }));
   {
-    std::unique_lock lock(inbox.mutex);
-    inbox.rung.wait(
-        lock, [&] { return inbox.aborted || inbox.splits.contains(number); });
-    if (!inbox.splits.contains(number))
-      return fail(HEDDLE_RT_PEER_FAILED, "{}", inbox.why);
+    const std::scoped_lock lock(inbox.mutex);
     answer = std::move(inbox.splits[number]);
     inbox.splits.erase(number);
   }
@@ -389,7 +402,7 @@ heddle_rt_status TcpTransport::split(int color, int place, int of,
   std::vector<int> worlds(answer.second.size() / sizeof(int32_t));
   static_assert(sizeof(int) == sizeof(int32_t));
   memcpy(worlds.data(), answer.second.data(), answer.second.size());
-  seat = std::make_unique<TcpSeat>(inbox, socket, number, place,
+  seat = std::make_unique<TcpSeat>(inbox, socket, timeoutSeconds, number, place,
                                    std::move(worlds));
   return HEDDLE_RT_OK;
 }

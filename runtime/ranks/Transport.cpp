@@ -1,5 +1,7 @@
 #include "runtime/ranks/Transport.h"
 
+#include "runtime/common/Neighbours.h"
+
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -25,6 +27,13 @@ void copyStrided(const Strided &to, const Strided &from) {
   }
 }
 
+heddle_rt_status waitedTooLong(const char *what, double seconds) {
+  const std::string stopped = runtime::stoppedRanks();
+  return runtime::fail(
+      HEDDLE_RT_PEER_FAILED, "{} waited for its peers for {} s; {}", what,
+      seconds, stopped.empty() ? "they may have made other calls" : stopped);
+}
+
 heddle_rt_status await(Transport &transport, Progress (*test)(void *),
                        void *argument, const char *what,
                        double timeoutSeconds) {
@@ -43,10 +52,7 @@ heddle_rt_status await(Transport &transport, Progress (*test)(void *),
     transport.idle(seen);
     if (std::chrono::duration<double>(Time::now() - start).count() >
         timeoutSeconds)
-      return runtime::fail(HEDDLE_RT_PEER_FAILED,
-                           "{} waited for its peers for {} s; they may have "
-                           "made other calls",
-                           what, timeoutSeconds);
+      return waitedTooLong(what, timeoutSeconds);
   }
 }
 

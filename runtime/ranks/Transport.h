@@ -97,6 +97,9 @@ struct Meeting;
 heddle_rt_status joinTcp(const Meeting &meeting, double timeoutSeconds,
                          std::unique_ptr<Transport> &transport);
 
+/// PEER_FAILED, with what is known of those who did not come.
+heddle_rt_status waitedTooLong(const char *what, double seconds);
+
 /// Calls `request.test` until it is no longer pending, or for a time.
 heddle_rt_status await(Transport &transport, Progress (*test)(void *),
                        void *argument, const char *what, double timeoutSeconds);

@@ -1,8 +1,8 @@
 // The collective cases on ranks that a launcher started: one exit code for all.
 // With the argument `fail`, rank 1 gives up instead; with `die` it is gone
 // without a word (or the rank that is named behind it), with `hang` it does
-// nothing more; with `both-send`, neighbours send to each other and then
-// receive, all on one stream.
+// nothing more, with `stop` the named one is stopped; with `both-send`,
+// neighbours send to each other and then receive, all on one stream.
 
 #include "CollectiveCases.h"
 
@@ -46,6 +46,8 @@ int main(int count, char **arguments) {
     raise(SIGKILL);
   if (what == "hang" && rank == 1)
     pause();
+  if (what == "stop" && rank == std::atoi(arguments[2]))
+    raise(SIGSTOP);
   if (status == HEDDLE_RT_OK)
     status = what == "both-send" ? sendFirst(context, rank, size)
                                  : heddle::test::runCollectiveCases(context);

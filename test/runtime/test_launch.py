@@ -7,6 +7,7 @@ and that no process is left.
 import os
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import time
@@ -155,6 +156,44 @@ class LaunchTest(unittest.TestCase):
         self.assertNotIn(0, codes)
         self.assertIn("rank 1", said)
         ranks[1].kill()
+
+    def test_one_is_stopped(self):
+        # Rank 0 too, in whose process the hub is; another job's stopped rank is no one's.
+        other = self.start(0, 3, TORCHELASTIC_RUN_ID="other", MASTER_PORT=self.port + 20)
+        os.kill(other.pid, signal.SIGSTOP)
+        for stopped in (2, 0):
+            with self.subTest(stopped=stopped):
+                ranks = [self.start(rank, 3, "stop", str(stopped), HEDDLE_TIMEOUT=2) for rank in range(3)]
+                waiting = [rank for rank in ranks if rank is not ranks[stopped]]
+                codes, said = self.finish(waiting, 30)
+                self.assertNotIn(0, codes)
+                # The hub has another sentence for it, where it is not its own process that is stopped.
+                self.assertRegex(said, rf"rank {stopped} \(process {ranks[stopped].pid}\) is stopped by a signal or a debugger"
+                                 + ("" if stopped == 0 else f"|missing: rank {stopped}$"))
+                self.assertNotRegex(said, rf"process (?!{ranks[stopped].pid}\b)\d+\) is stopped")
+                ranks[stopped].kill()
+        other.kill()
+
+    def test_a_rank_that_takes_no_place(self):
+        # Frames.h: magic, what is said, from, to, communicator, tag, bytes.
+        for place, size in ((7, 2), (-1, 2), (0, -5), (0, 1 << 30)):
+            with self.subTest(place=place, size=size):
+                ranks = [self.start(0, 2, HEDDLE_TIMEOUT=10)]
+                deadline = time.monotonic() + 20
+                while time.monotonic() < deadline:
+                    try:
+                        speaker = socket.create_connection(("127.0.0.1", self.port + 1))
+                        break
+                    except OSError:
+                        time.sleep(0.05)
+                job = f"2 {self.port}   ".encode()
+                speaker.sendall(struct.pack("=Iiiiiiq", 0x4845444c, 0, 1, 2, 0, 0, len(job)) + job)
+                speaker.recv(64, socket.MSG_WAITALL)  # welcome; all are there
+                speaker.sendall(struct.pack("=Iiiiiiq", 0x4845444c, 4, place, size, 0, 0, 0))
+                codes, said = self.finish(ranks)
+                speaker.close()
+                self.assertGreater(codes[0], 0, said)
+                self.assertIn("rank 1 ended without a word", said)
 
     def test_numbers_that_are_none(self):
         for variables in ({"RANK": "one"}, {"RANK": 2, "WORLD_SIZE": 2}, {"HEDDLE_PORT": "http"}):

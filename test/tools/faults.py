@@ -3,8 +3,9 @@
 
     faults.py --heddle build/bin/heddle [--trials N] [--seed S] [KIND...]
 
-Kinds: death, stop, loop, network, slow, clean, flips, zero (flips under ZeRO 3), nan, restart, elastic. Of each
-a line is printed: how many trials, how many were found and named, the longest times. Exit 1 with what is not so.
+Kinds: death, stop, loop, unwatched (of other launchers), network, slow, clean, flips, zero (flips under ZeRO 3), nan, restart,
+elastic. Of each a line is printed: how many trials, how many were found and named, the longest times. Exit 1 with what is not
+so.
 
 `network` cuts a rank off in a network namespace of its own: it wants root, `ip` and TCP between ranks, and says so
 where it is not possible.
@@ -20,6 +21,7 @@ import re
 import shutil
 import signal
 import socket
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -42,6 +44,13 @@ STEPS = "100000"  # more than any trial comes to
 def plan(dp, tp=1, zero=0):
     return {"version": 1, "mesh": [["pp", 1], ["dp", dp], ["cp", 1], ["tp", tp]], "micro_batch": 48 // dp // 2,
             "micro_batches": 2, "tensor": "megatron", "zero": {"stage": zero}}
+
+
+def wait_for_log(program, steps, poll, seconds=180):
+    log, start = program / "log.jsonl", time.monotonic()
+    while not (log.exists() and log.read_text().count("\n") >= steps):
+        require(time.monotonic() - start < seconds, f"it trains within {seconds} s: {poll()}")
+        time.sleep(0.02)
 
 
 class Programs:
@@ -127,13 +136,9 @@ class Run:
                 continue
         return found
 
-    def wait_until_training(self, steps=3, seconds=180):
-        log, start = self.program / "log.jsonl", time.monotonic()
-        while time.monotonic() - start < seconds:
-            if log.exists() and log.read_text().count("\n") >= steps:
-                return self.ranks()
-            time.sleep(0.02)
-        sys.exit(f"not so: it trains within {seconds} s: {self.process.poll()}")
+    def wait_until_training(self, steps=3):
+        wait_for_log(self.program, steps, self.process.poll)
+        return self.ranks()
 
 
 def left_over(program):
@@ -166,6 +171,10 @@ def check_end(run, begun, told, kind, wanted_rank, line):
     require(run.ended - told <= 3, f"{kind}: all gone within 3 s, found {run.ended - told:.2f} s")
 
 
+def spread(seconds):
+    return f"{statistics.median(seconds):.2f} s (median; at most {max(seconds):.2f} s)"
+
+
 def hang(programs, draw, kind, trials):
     """Ranks that are stopped from outside, or compute without end at a drawn operation."""
     program = programs.get(dp=4)
@@ -187,7 +196,7 @@ def hang(programs, draw, kind, trials):
         check_end(run, begun, told, kind, rank, line)
         named.append(told - begun)
         gone.append(run.ended - told)
-    return f"{trials} of {trials} named, {max(named):.2f} s after it at most (limit {LIMIT} s), all gone {max(gone):.2f} s later"
+    return f"{trials} of {trials} named after {spread(named)} (limit {LIMIT} s), all gone {spread(gone)} later"
 
 
 def clean(programs, draw, trials):
@@ -208,7 +217,7 @@ def slow(programs, draw, trials):
         rank = draw.randrange(4)
         begun = draw.randrange(2, 100)
         run = Run(programs, program, "--inject", f"slow@{begun}", "--rank", rank)
-        line, _ = run.until("is slow|^error", 120)
+        line, _ = run.until("is slow|^error", 600)
         require(line and f"rank {rank} is slow" in line, f"slow: rank {rank} is told: {run.text()}")
         told, first = map(int, re.search(r"in (\d+) of \d+ windows, steps (\d+) to", line).groups())
         # It is judged by the last five: where they began before the fault, it was told within as many.
@@ -378,7 +387,7 @@ def network(programs, draw, trials):
             named.append(told - begun)
             gone.append(run.ended - told)
             shutil.rmtree(program)
-    return f"{trials} of {trials} named, {max(named):.2f} s after it at most, all gone {max(gone):.2f} s later"
+    return f"{trials} of {trials} named after {spread(named)}, all gone {spread(gone)} later"
 
 
 def free_ports(count):
@@ -412,8 +421,54 @@ def start_unwatched(launcher, ranks, command, out, seconds):
             for rank in range(ranks)]
 
 
+def unwatched_ranks(program):
+    """Processes of ranks that no guard waits for, by rank."""
+    found = {}
+    for process in left_over(program):
+        environment = dict(part.split("=", 1) for part in pathlib.Path(f"/proc/{process}/environ").read_text().split("\0")
+                           if "=" in part)
+        found[int(next(environment[name] for name in ("OMPI_COMM_WORLD_RANK", "SLURM_PROCID", "RANK")
+                       if name in environment))] = process
+    return found
+
+
+def unwatched(programs, draw, trials):
+    """Other launchers' ranks, one of which dies or stops: the others end by themselves, and name it."""
+    program, log, longest = programs.get(dp=4), programs.folder / "said", 0
+    cases = [(launcher, fault) for launcher in ("mpirun", "torchrun", "srun") for fault in ("SIGKILL", "SIGSTOP")]
+    for launcher, fault in cases * trials:
+        (program / "log.jsonl").unlink(missing_ok=True)
+        rank = draw.randrange(4)
+        with open(log, "w") as out:
+            processes = start_unwatched(launcher, 4, [str(program / "train-host"), "--data", str(programs.data), "--steps",
+                                                   STEPS], out, LIMIT)
+        wait_for_log(program, 3, lambda: processes[0].poll())
+        ranks = unwatched_ranks(program)
+        time.sleep(draw.random() / 5)
+        os.kill(ranks[rank], getattr(signal, fault))
+        begun = time.monotonic()
+        # Nobody but its launcher can end a stopped one.
+        waited = [process for process in processes if process.pid != ranks[rank]]
+        try:
+            codes = [process.wait(timeout=120) for process in waited]
+        finally:
+            for process in ranks.values():
+                if process in left_over(program):
+                    os.kill(process, signal.SIGKILL)
+            for process in processes:
+                process.wait()
+        longest = max(longest, time.monotonic() - begun)
+        said = log.read_text()
+        require(all(codes), f"unwatched: {launcher}, {fault}: the others fail: {codes} {said}")
+        told = rf"process rank {rank} .*signal 9|rank {rank} ended without a word|rank {rank} \(process {ranks[rank]}\) is stopped"
+        require(re.search(told, said), f"unwatched: {launcher}, {fault}: rank {rank} is named: {said}")
+        others = "".join(str(other) for other in range(4) if other != rank)
+        require(not re.search(rf"rank [{others}] \(process \d+\) is stopped", said), f"unwatched: no other one is: {said}")
+    return f"{trials * len(cases)} of {trials * len(cases)} ended by themselves and named, {longest:.1f} s after it at most"
+
+
 KINDS = {"death": lambda p, d, n: hang(p, d, "death", n), "stop": lambda p, d, n: hang(p, d, "stop", n),
-         "loop": lambda p, d, n: hang(p, d, "loop", n), "network": network, "slow": slow, "clean": clean,
+         "loop": lambda p, d, n: hang(p, d, "loop", n), "network": network, "slow": slow, "unwatched": unwatched, "clean": clean,
          "flips": flips, "zero": lambda p, d, n: flips(p, d, n, zero=3), "nan": nan, "restart": restart,
          "elastic": elastic}
 
