@@ -54,7 +54,26 @@ bool heddle::isPrintable(std::string_view text) {
   return true;
 }
 
+/// Nobody reads more of a line.
+static constexpr std::size_t maxShown = 1000;
+
+/// Begin and end of a text; characters are not cut.
+static std::string shortened(std::string_view text) {
+  const auto isWithin = [&](std::size_t i) {
+    return (static_cast<unsigned char>(text[i]) & 0xc0) == 0x80;
+  };
+  std::size_t head = maxShown / 2, tail = text.size() - maxShown / 2;
+  for (int i = 0; i < 3 && isWithin(head); ++i)
+    --head;
+  for (int i = 0; i < 3 && tail < text.size() && isWithin(tail); ++i)
+    ++tail;
+  return fmt::format("{} ({} bytes) {}", printable(text.substr(0, head)),
+                     tail - head, printable(text.substr(tail)));
+}
+
 std::string heddle::printable(std::string_view text) {
+  if (text.size() > maxShown)
+    return shortened(text);
   std::string out;
   while (!text.empty()) {
     const std::size_t length = printableLength(text);

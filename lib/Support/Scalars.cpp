@@ -103,11 +103,16 @@ Result<std::string_view> detail::checkText(std::string_view text,
     text.remove_prefix(3);
   int line = 1;
   for (std::size_t i = 0; i < text.size();) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    if (byte >= ' ' && byte < 0x80) { // nearly all
+      ++i;
+      continue;
+    }
     std::size_t length = detail::sequenceLength(text.substr(i));
     if (length == 0)
-      return errorAt(file, line,
-                     fmt::format("found byte 0x{:02x}, expected UTF-8 text",
-                                 static_cast<unsigned char>(text[i])));
+      return errorAt(
+          file, line,
+          fmt::format("found byte 0x{:02x}, expected UTF-8 text", byte));
     line += text[i] == '\n';
     i += length;
   }

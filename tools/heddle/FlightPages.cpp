@@ -2,7 +2,9 @@
 
 #include "heddle/Runtime/Endings.h"
 #include "heddle/Runtime/Flight.h"
+#include "heddle/Runtime/Processes.h"
 #include "heddle/Support/Files.h"
+#include "heddle/Support/Printable.h"
 #include "tools/heddle/Endings.h"
 
 #include <algorithm>
@@ -25,9 +27,10 @@ namespace {
 
 constexpr auto kPlain = std::memory_order_relaxed;
 
+/// Texts of pages stand in messages.
 template <size_t n>
 std::string textOf(const char (&from)[n]) {
-  return {from, strnlen(from, n)};
+  return printable({from, strnlen(from, n)});
 }
 
 void readComms(const FlightPage &page, RankView &view) {
@@ -72,15 +75,10 @@ void readSteps(const FlightPage &page, RankView &view) {
 }
 
 Process stateOf(int64_t process) {
-  std::ifstream file("/proc/" + std::to_string(process) + "/stat");
-  std::string line;
-  if (!std::getline(file, line))
-    return Process::Gone;
-  const size_t name = line.rfind(')'); // names may hold anything
-  const char state = name + 2 < line.size() ? line[name + 2] : 'R';
-  if (state == 'Z' || state == 'X')
-    return Process::Gone;
-  return state == 'T' || state == 't' ? Process::Stopped : Process::Running;
+  const char state = runtime::stateOfProcess(process);
+  return state == 'Z'   ? Process::Gone
+         : state == 'T' ? Process::Stopped
+                        : Process::Running;
 }
 
 void readDeath(const std::filesystem::path &path, RankView &view) {

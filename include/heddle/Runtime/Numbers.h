@@ -60,7 +60,7 @@ public:
   }
   /// The places of a stage.
   void readPlaces(int64_t stage, int64_t *to) const {
-    copy(to, placesAt() + 8 * stage * header.places, header.places);
+    copy(to, placesAt() + 8 * (stage * header.places), header.places);
   }
   /// The row of a table for a rank at `place` over its axis; a table without
   /// one has one row.
@@ -106,7 +106,8 @@ private:
     return int64_t(sizeof header) + 8 * header.counts;
   }
   int64_t shapesAt() const {
-    return placesAt() + 8 * header.stages * header.places;
+    // Stages without places are any number.
+    return placesAt() + 8 * (header.stages * header.places);
   }
   int64_t entriesAt() const { return shapesAt() + 16 * header.tables; }
 

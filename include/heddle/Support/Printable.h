@@ -18,7 +18,8 @@ namespace heddle {
 bool isPrintable(std::string_view text);
 
 /// The text with control characters and what is no UTF-8 written as \n, \x1b,
-/// ...; any other text is left as it is.
+/// ...; any other text is left as it is, but that of more than 1000 bytes its
+/// middle is left out.
 std::string printable(std::string_view text);
 
 } // namespace heddle

@@ -30,3 +30,20 @@ TEST(Printable, WritesOutWhatIsNone) {
     EXPECT_TRUE(isPrintable(printable(text)));
   }
 }
+
+// Names of files may have any length, lines of a log may not.
+TEST(Printable, LeavesOutTheMiddleOfWhatNobodyReads) {
+  const std::string text = std::string(1000, 'a') + "b";
+  EXPECT_EQ(printable(std::string(1000, 'a')), std::string(1000, 'a'));
+  EXPECT_EQ(printable(text), std::string(500, 'a') + " (1 bytes) " +
+                                 std::string(499, 'a') + "b");
+  std::string accents;
+  while (accents.size() < 3000)
+    accents += "\xc3\xa9";
+  for (size_t i = 0; i < 4; ++i) {
+    const std::string shown = printable(std::string(i, 'a') + accents);
+    EXPECT_LT(shown.size(), 1020u);
+    EXPECT_EQ(shown.find("\\x"), shown.npos) << "a character is cut";
+    EXPECT_TRUE(isPrintable(shown));
+  }
+}
