@@ -16,6 +16,11 @@ std::vector<Target> &targets() {
   return all;
 }
 
+std::vector<std::string> &words() {
+  static std::vector<std::string> all;
+  return all;
+}
+
 void expect(bool holds, std::string_view promise, std::string_view seen) {
   if (holds)
     return;

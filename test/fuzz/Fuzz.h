@@ -39,6 +39,10 @@ struct Announce {
   Announce(const Target &target) { targets().push_back(target); }
 };
 
+/// Names and values that readers of the target know, where libFuzzer was given
+/// some (-dict); what changes documents draws from them.
+std::vector<std::string> &words();
+
 /// Ends the process with a sentence where a promise is broken.
 void expect(bool holds, std::string_view promise, std::string_view seen = "");
 /// That a message is one line of UTF-8 without control characters, not empty

@@ -65,6 +65,13 @@ constexpr const char *kTexts[] = {"",
                                   "dp",
                                   "{}"};
 
+/// A name that readers know, or a text at the edge of what they take.
+std::string text(Random &random) {
+  if (!words().empty() && random() % 4)
+    return words()[random() % words().size()];
+  return kTexts[random() % std::size(kTexts)];
+}
+
 DocumentValue scalar(Random &random) {
   DocumentValue value;
   switch (random() % 6) {
@@ -76,7 +83,7 @@ DocumentValue scalar(Random &random) {
     return value;
   case 2:
     value.kind = Kind::String;
-    value.text = kTexts[random() % std::size(kTexts)];
+    value.text = text(random);
     return value;
   case 3:
     value.kind = random() % 2 ? Kind::List : Kind::Map;
@@ -118,7 +125,7 @@ void changeList(std::vector<T> &items, Random &random) {
 void changeKey(DocumentValue &map, Random &random) {
   const size_t at = random() % map.entries.size();
   map.entries[at].key = random() % 2
-                            ? kTexts[random() % std::size(kTexts)]
+                            ? text(random)
                             : map.entries[random() % map.entries.size()].key;
 }
 
@@ -131,16 +138,40 @@ size_t sizeOf(const DocumentValue &value) {
   return size;
 }
 
+constexpr size_t kMostCopied = 200;
+
+/// A part of this document or, as often, of one that was changed before.
+DocumentValue partOf(const std::vector<DocumentValue *> &all, Random &random) {
+  static std::vector<DocumentValue> earlier;
+  const DocumentValue &own = *all[random() % all.size()];
+  if (sizeOf(own) > kMostCopied)
+    return scalar(random);
+  if (earlier.size() < 256)
+    earlier.push_back(own);
+  DocumentValue &kept = earlier[random() % earlier.size()];
+  if (random() % 16 == 0)
+    kept = own;
+  return random() % 2 ? own : kept;
+}
+
+void addEntry(DocumentValue &map, DocumentValue value, Random &random) {
+  DocumentValue::Entry entry;
+  entry.key = text(random);
+  entry.value = random() % 2 ? std::move(value) : scalar(random);
+  map.entries.push_back(std::move(entry));
+}
+
 void changeOne(DocumentValue &root, Random &random) {
   std::vector<DocumentValue *> all;
   collect(root, all);
   DocumentValue &value = *all[random() % all.size()];
-  const DocumentValue &other = *all[random() % all.size()];
-  const unsigned choice = random() % 8;
+  const unsigned choice = random() % 9;
   if (choice == 0)
     value = scalar(random);
-  else if (choice == 1 && sizeOf(other) < 200)
-    value = DocumentValue(other);
+  else if (choice == 1)
+    value = partOf(all, random);
+  else if (choice == 8 && value.kind == Kind::Map)
+    addEntry(value, partOf(all, random), random);
   else if (value.kind == Kind::Number)
     changeNumber(value, random);
   else if (!value.items.empty())
@@ -183,6 +214,21 @@ void writeJson(const DocumentValue &value, std::string &to) {
       writeJson(entry.value, to);
     }
     to += '}';
+  }
+}
+
+/// In lines, as people write YAML.
+void writeBlock(const DocumentValue &value, size_t indent, std::string &to) {
+  if (value.items.empty() && value.entries.empty())
+    return writeJson(value, to);
+  const std::string line = "\n" + std::string(indent, ' ');
+  for (const DocumentValue &item : value.items) {
+    to += line + "- ";
+    writeBlock(item, indent + 2, to);
+  }
+  for (const DocumentValue::Entry &entry : value.entries) {
+    to += line + jsonString(entry.key) + ": ";
+    writeBlock(entry.value, indent + 2, to);
   }
 }
 
@@ -237,6 +283,19 @@ void mutateJson(std::string &text, Random &random) {
     changeTree(*value, random);
     text = jsonOf(*value);
   }
+}
+
+void mutateYaml(std::string &text, Random &random) {
+  Result<Document> document = Document::parse(text, "", Document::Syntax::Yaml);
+  if (!document)
+    return;
+  DocumentValue value = document->root();
+  changeTree(value, random);
+  text.clear();
+  if (random() % 2)
+    writeBlock(value, 0, text);
+  else
+    writeJson(value, text);
 }
 
 void mutateCbor(std::string &bytes, Random &random) {

@@ -24,6 +24,7 @@ std::string cborOf(const DocumentValue &value);
 /// Target::mutate of texts that are JSON: changes the tree, or nothing where
 /// there is none.
 void mutateJson(std::string &text, Random &random);
+void mutateYaml(std::string &text, Random &random);
 void mutateCbor(std::string &bytes, Random &random);
 
 } // namespace heddle::fuzz

@@ -17,6 +17,14 @@ import sys
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+# Whose sources have the words that inputs of a target are made of.
+WORDS = {"Batches": ["lib/Support/Safetensors.cpp", "runtime/train/Data.cpp"], "Cluster": ["lib/Cluster"],
+         "Commit": ["runtime/checkpoint"], "DeviceTables": ["lib/Cluster"], "Environment": ["runtime/common/Launch.cpp"],
+         "HfFolder": ["runtime/checkpoint/OpenHf.cpp"], "Manifest": ["runtime/checkpoint"], "Model": ["lib/Model"],
+         "Plan": ["lib/Plan", "lib/Schedule"], "SafetensorsFile": ["lib/Support/Safetensors.cpp"],
+         "SafetensorsHeader": ["lib/Support/Safetensors.cpp"], "Tables": ["runtime/train/Tables.cpp"],
+         "Train": ["lib/Model"]}
 # An input that takes over a second, one allocation over 64 MiB, or a process over 2 GiB is a fault.
 LIMITS = ["-timeout=1", "-malloc_limit_mb=64", "-rss_limit_mb=2048"]
 # A busy machine can hold up any input: what is too slow has to be so again and again.
@@ -30,11 +38,21 @@ def is_slow_again(target, found):
     return True
 
 
+def words_of(target):
+    """All that stands alone in double quotes."""
+    found = set()
+    for place in map(ROOT.joinpath, WORDS.get(target, [])):
+        for path in [place] if place.is_file() else place.glob("*.cpp"):
+            found |= set(re.findall(r'"([A-Za-z0-9_.-]{2,32})"', path.read_text()))
+    return sorted(found)
+
+
 class Run:
     def __init__(self, options, target):
         self.target, self.name = target, target.name
         self.grown = options.grown / self.name
         self.kept = options.kept / self.name
+        self.words = options.words / self.name
         self.until = time.monotonic() + options.seconds
         self.executed, self.seconds, self.memory, self.slowest = 0, 0.0, 0, 0
         self.fault = ""
@@ -50,12 +68,11 @@ class Run:
             return False
         corpus = HERE / "corpus" / self.name
         longest = max(path.stat().st_size for path in corpus.iterdir())
-        words = HERE / "dictionaries" / f"{self.name}.dict"
         started = time.monotonic()
         done = subprocess.run(
             [self.target, *LIMITS, f"-max_total_time={int(left)}", f"-max_len={max(512, longest)}", "-print_final_stats=1",
              "-print_funcs=0",
-             f"-artifact_prefix={self.kept}/", *([f"-dict={words}"] if words.is_file() else []), self.grown, corpus],
+             f"-artifact_prefix={self.kept}/", *([f"-dict={self.words}"] if self.words.stat().st_size else []), self.grown, corpus],
             capture_output=True, text=True, errors="replace", check=False)
         self.seconds += time.monotonic() - started
         self.executed += self.figure("number_of_executed_units", done.stderr)
@@ -78,6 +95,8 @@ class Run:
             folder.mkdir(parents=True, exist_ok=True)
         for path in self.kept.iterdir():
             path.unlink()
+        self.words.parent.mkdir(parents=True, exist_ok=True)
+        self.words.write_text("".join(f'"{word}"\n' for word in words_of(self.name)))
         while self.once():
             pass
         return self
@@ -98,6 +117,7 @@ def main():
     parser.add_argument("--kept", type=pathlib.Path)
     options = parser.parse_args()
     options.grown = (options.grown or options.targets / "../../fuzz/grown").resolve()
+    options.words = (options.targets / "../../fuzz/words").resolve()
     options.kept = (options.kept or options.targets / "../../fuzz/kept").resolve()
     targets = sorted(path for path in options.targets.resolve().iterdir() if os.access(path, os.X_OK))
     unknown = set(options.only) - {path.name for path in targets}

@@ -1,5 +1,5 @@
 #include "heddle/Cluster/Cluster.h"
-#include "test/fuzz/Fuzz.h"
+#include "test/fuzz/Tree.h"
 
 using namespace heddle;
 
@@ -17,4 +17,4 @@ static void run(std::string_view input) {
                "devices are linked");
 }
 
-static fuzz::Announce target{{"Cluster", run}};
+static fuzz::Announce target{{"Cluster", run, fuzz::mutateYaml}};

@@ -1,5 +1,5 @@
 #include "heddle/Cluster/MeasuredTimes.h"
-#include "test/fuzz/Fuzz.h"
+#include "test/fuzz/Tree.h"
 
 using namespace heddle;
 
@@ -14,4 +14,4 @@ static void run(std::string_view input) {
                again ? "" : again.message());
 }
 
-static fuzz::Announce target{{"DeviceTables", run}};
+static fuzz::Announce target{{"DeviceTables", run, fuzz::mutateYaml}};

@@ -1,5 +1,5 @@
 #include "heddle/Model/TrainSettings.h"
-#include "test/fuzz/Fuzz.h"
+#include "test/fuzz/Tree.h"
 
 #include <cmath>
 
@@ -23,4 +23,4 @@ static void run(std::string_view input) {
       fuzz::checkMessage(warning);
 }
 
-static fuzz::Announce target{{"Train", run}};
+static fuzz::Announce target{{"Train", run, fuzz::mutateYaml}};

@@ -1,5 +1,5 @@
 #include "heddle/Support/Document.h"
-#include "test/fuzz/Fuzz.h"
+#include "test/fuzz/Tree.h"
 
 using namespace heddle;
 
@@ -8,4 +8,4 @@ static void run(std::string_view input) {
       Document::parse(input, "input.yaml", Document::Syntax::Yaml));
 }
 
-static fuzz::Announce target{{"Yaml", run}};
+static fuzz::Announce target{{"Yaml", run, fuzz::mutateYaml}};
