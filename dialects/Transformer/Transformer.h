@@ -75,8 +75,9 @@ inline constexpr llvm::StringLiteral kOptimizerName = "transformer.optimizer";
 /// way through a reduction over ranks). Absent: all is f32.
 inline constexpr llvm::StringLiteral kPrecisionName = "transformer.precision";
 
-/// Attribute of a module, an array of strings: names of saved values that are
-/// kept in host memory from forward to backward. Absent: none.
+/// Attribute of a module, a dictionary: what is kept in host memory. "saved",
+/// an array of names, of values from forward to backward; "optimizer", a unit,
+/// masters and what the optimizer has of parameters. Absent: nothing.
 inline constexpr llvm::StringLiteral kOffloadName = "transformer.offload";
 
 /// Attribute of a module, a unit: the step takes a number (f32) by which the

@@ -376,6 +376,12 @@ private:
     end.bucketBytes = storage.ofBothEnds();
     if (end.bucketBytes > 0)
       frames.push_back(end);
+    end.moment = "numbers of the optimizer from the host";
+    end.bucketBytes = 0;
+    end.frameBytes = memory.rows;
+    end.carriedBytes += kFloat; // by which gradients are multiplied
+    if (end.frameBytes > 0)
+      frames.push_back(end);
   }
 
   void add(FramePeak frame, std::int64_t carried, Segment segment,
@@ -418,6 +424,13 @@ LiveMemory heddle::liveMemory(const ModelConfig &model,
   memory.gradients = storage.gradients();
   memory.masters = sizes.formats.hasMaster ? storage.optimizer() : 0;
   memory.optimizer = (isAdamW ? 2 * storage.optimizer() : 0) + memory.masters;
+  const std::int64_t numbers =
+      (isAdamW ? 2 : 0) + (sizes.formats.hasMaster ? 1 : 0);
+  if (sizes.offloadsOptimizer) {
+    memory.offloadedOptimizer = std::exchange(memory.optimizer, 0);
+    memory.masters = 0;
+    memory.rows = storage.optimizerRows(numbers);
+  }
   memory.inputs = inputBytes(model, isAdamW, sizes);
   memory.outputs = kFloat + kCount + kFloat;
 

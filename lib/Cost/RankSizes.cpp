@@ -427,9 +427,10 @@ Result<void> Reader::readOffload() {
           "for backward, and that do not flow on to the next layer: {}",
           name, fmt::join(names, ", "))};
   sizes.offloaded = plan.offload.saved;
-  const bool prefetches = plan.overlapMemoryBytes && !sizes.offloaded.empty();
-  sizes.hostRows =
-      std::max<std::int64_t>(prefetches ? plan.zero.prefetch : 0, 1) + 1;
+  sizes.offloadsOptimizer = plan.offload.optimizer;
+  sizes.hostRows = std::max<std::int64_t>(
+                       plan.overlapMemoryBytes ? plan.zero.prefetch : 0, 1) +
+                   1;
   return {};
 }
 

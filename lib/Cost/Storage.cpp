@@ -40,9 +40,29 @@ std::int64_t Storage::parameters() const {
 
 std::int64_t Storage::optimizer() const {
   return sum(sizes, kFloat, [&](const RankParameter &parameter) {
-    return storage.shards.empty() ? parameter.elements()
-                                  : sizes.runElements(parameter);
+    return optimizerElements(parameter);
   });
+}
+
+std::int64_t Storage::optimizerElements(const RankParameter &parameter) const {
+  return storage.shards.empty() ? parameter.elements()
+                                : sizes.runElements(parameter);
+}
+
+std::int64_t Storage::optimizerRows(std::int64_t numbers) const {
+  std::int64_t most = 0, before = 0;
+  for (const RankParameter &parameter : sizes.parameters) {
+    const bool isOfLayers = parameter.family.segment == Segment::Block;
+    const std::int64_t one = stackBytes(kFloat * optimizerElements(parameter),
+                                        isOfLayers ? sizes.hostRows : 1);
+    // Those of a layer come together, others one by one; with stages these are
+    // a case, at whose end the rows before are free.
+    const bool isTogether = isOfLayers || sizes.stages.areCut;
+    const std::int64_t first = numbers > 0 && !isTogether ? 1 : numbers;
+    most = std::max({most, before + first * one, numbers * one});
+    before = numbers * one;
+  }
+  return most;
 }
 
 std::int64_t Storage::gradients() const {

@@ -19,6 +19,10 @@ public:
   std::int64_t parameters() const;
   /// One of the optimizer's numbers per element.
   std::int64_t optimizer() const;
+  /// Where all of that is on the host, \p numbers of it for each element: what
+  /// is on the device at a time. A parameter's rows are there until the next
+  /// one's have come.
+  std::int64_t optimizerRows(std::int64_t numbers) const;
   std::int64_t gradients() const;
 
   /// Whole copies of parameters that a pass over a segment reads, and that are
@@ -37,6 +41,7 @@ public:
   std::int64_t ofBothEnds() const;
 
 private:
+  std::int64_t optimizerElements(const RankParameter &parameter) const;
   bool isThere(const RankParameter &parameter, Segment segment,
                BlockPass pass) const;
   std::int64_t copies(Segment segment, BlockPass pass) const;

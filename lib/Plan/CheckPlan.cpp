@@ -228,8 +228,6 @@ Result<void> PlanChecker::checkMemoryFeatures() {
                   "mask to save: its dropout is drawn within the kernel; set "
                   "attention to \"unfused\", or dropout_masks to "
                   "\"drawn_again\"");
-  if (plan.offload.optimizer)
-    return notSupported("offload.optimizer", "set it to false");
   if (plan.buckets.gradientBytes < 1)
     return refuse("buckets.gradient_bytes is {}, expected at least 1",
                   plan.buckets.gradientBytes);

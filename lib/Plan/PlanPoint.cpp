@@ -419,8 +419,6 @@ std::vector<std::string> notCompiledYet(const PlanPoint &point,
     names.push_back(fmt::format("context parallelism (cp {})", point.cp));
   if (point.ep > 1)
     names.push_back(fmt::format("expert parallelism (ep {})", point.ep));
-  if (point.offloadsOptimizer)
-    names.push_back("offload of the optimizer");
   if (point.recipe == "nvfp4")
     names.push_back(fmt::format("precision {}", point.recipe));
   if (point.schedule == PlanScheduleKind::DualPipe)

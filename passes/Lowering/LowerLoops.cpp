@@ -197,7 +197,7 @@ LogicalResult StepLowering::lowerIterations(LoopOp loop, const Loop &plan,
   indices[loop.getIndex()] = index;
   lowering.forget(body);
   bindBody(loop, plan, index);
-  if (prefetch.depth)
+  if (prefetch.depth || !prefetch.fetches.empty())
     beginIteration(loop, prefetch, index, gathersNext);
   awaitRow(plan, index);
   computeAhead = true; // from the second iteration on
@@ -238,11 +238,10 @@ StepLowering::Prefetch StepLowering::planPrefetch(LoopOp loop) {
   if (loop.getLimit()) {
     auto layers = loop.getLimit().getDefiningOp<stage::LayersOp>();
     prefetch.chunk = layers ? layers.getChunk() : Value();
-    // Around the slots no call reads parameters, or what is saved.
-    if (!prefetch.chunk)
-      return prefetch;
   }
-  planGathers(loop, prefetch);
+  // Around the slots no call reads parameters.
+  if (!loop.getLimit() || prefetch.chunk)
+    planGathers(loop, prefetch);
   planFetches(loop, prefetch);
   return prefetch;
 }

@@ -1,10 +1,11 @@
-//===- LowerOffload.cpp - the step: saved values on the host => rt --------===//
+//===- LowerOffload.cpp - the step: what lies on the host => rt -----------===//
 //
-// The stack of a value that the plan names lies on the host. On the device it
-// has a few rows, which layers use in turn: forward writes one, which goes to
-// the host while later layers compute; backward's come from there while it
-// computes with others. All of that is on a stream of its own, in order, so
-// that what comes back has gone before.
+// The stack of a saved value that the plan names lies on the host, and all that
+// the optimizer has of parameters, if the plan says so. On the device each has
+// a few rows, which layers use in turn: forward writes one, which goes to the
+// host while later layers compute; what backward and the optimizer read comes
+// from there while they compute with others. All of that is on a stream of its
+// own, in order, so that what comes back has gone before.
 //
 //===----------------------------------------------------------------------===//
 
@@ -24,8 +25,15 @@ int64_t StepLowering::hostRows() {
   return std::max<int64_t>(depth ? depth.getInt() : 0, 1) + 1;
 }
 
+/// What the plan names of saved values; null where it names nothing at all.
+static ArrayAttr namesOf(Program &program) {
+  auto offload =
+      program.symbols.getOp()->getAttrOfType<DictionaryAttr>(kOffloadName);
+  return offload ? offload.getAs<ArrayAttr>("saved") : ArrayAttr();
+}
+
 void StepLowering::planOffload(LoopOp loop, Loop &plan) {
-  auto names = program.symbols.getOp()->getAttrOfType<ArrayAttr>(kOffloadName);
+  ArrayAttr names = namesOf(program);
   if (!names || loop.getReversed())
     return;
   ValueRange collected = loop.getYield().getCollected();
@@ -80,9 +88,15 @@ void StepLowering::planFetches(LoopOp loop, Prefetch &prefetch) {
     if (rows != hostRowsOf.end())
       prefetch.fetches.push_back({get.getResult(), stack, rows->second});
   }
+  for (auto load : loop.getBody().getOps<LoadOp>())
+    if (StateOp state = stateOnHost(load.getState()))
+      prefetch.fetches.push_back(
+          {load.getResult(), states.familyOf(state), rowsOfState(state)});
   if (prefetch.fetches.empty())
     return;
-  prefetch.depth = std::max<int64_t>(prefetch.depth, 1);
+  // How many layers there are in a loop around slots is a number of the place.
+  if (!loop.getLimit() || prefetch.chunk)
+    prefetch.depth = std::max<int64_t>(prefetch.depth, 1);
   prefetch.fetched = lowering.uniqueName("fetched");
 }
 
@@ -101,14 +115,61 @@ void StepLowering::fetchFor(const Prefetch &prefetch, Value index) {
 void StepLowering::awaitFetched(const Prefetch &prefetch, Value index) {
   if (prefetch.fetches.empty())
     return;
+  if (!prefetch.depth) {
+    freeSlots(prefetch);
+    fetchFor(prefetch, index);
+  }
   Value slot = slotOf(hostRows(), index);
   onEvent(false, prefetch.fetched, slot, hostRows(), kCompute);
   for (const Offloaded &each : prefetch.fetches)
     lowering.bind(each.value, entry(each.rows, slot));
 }
 
+StateOp StepLowering::stateOnHost(StringRef name) {
+  auto state = program.symbols.lookup<StateOp>(name);
+  return states.isOnHost(state) ? state : StateOp();
+}
+
+lowering::Family StepLowering::rowsOfState(StateOp state) {
+  Family &rows = hostRowsOf[state.getSymName()];
+  if (!rows.name.empty())
+    return rows;
+  const Family family = states.familyOf(state);
+  rows = {lowering.uniqueName("rows." + family.name),
+          "optimizer's numbers on the way to the host and back", family.type,
+          "workspace", family.stride};
+  if (rows.stride)
+    rows.bytesByStage.assign(stages ? stages->places() : 1,
+                             bytesOf(rows.type, hostRows()));
+  return rows;
+}
+
+void StepLowering::fetchState(LoadOp load) {
+  StateOp state = stateOnHost(load.getState());
+  if (!state)
+    return;
+  order("row_free", kCompute, kCopies);
+  rt::CopyOp::create(builder(), load.getLoc(),
+                     "from the host: " + load.getState().str(),
+                     states.place(load.getState(), Value()),
+                     stateEntry(load.getState(), Value()), kCopies);
+  order("fetched", kCopies, kCompute);
+}
+
+void StepLowering::sendState(StoreOp store) {
+  if (!stateOnHost(store.getState()))
+    return;
+  Value index = store.getIndex();
+  order("updated", kCompute, kCopies);
+  rt::CopyOp::create(
+      builder(), store.getLoc(), "to the host: " + store.getState().str(),
+      stateEntry(store.getState(), index),
+      states.place(store.getState(), index ? indices.lookup(index) : Value()),
+      kCopies);
+}
+
 LogicalResult StepLowering::checkOffload(func::FuncOp step) {
-  auto names = program.symbols.getOp()->getAttrOfType<ArrayAttr>(kOffloadName);
+  ArrayAttr names = namesOf(program);
   if (!names)
     return success();
   for (StringRef name : names.getAsValueRange<StringAttr>())

@@ -27,7 +27,11 @@ LogicalResult StepLowering::run(func::FuncOp step) {
                   outputs[i]);
   join();
   states.notePlaces();
-  return checkOffload(step);
+  if (failed(checkOffload(step)))
+    return failure();
+  if (program.offloads) // nothing crosses a step
+    order("copied", kCopies, kCompute);
+  return success();
 }
 
 //===----------------------------------------------------------------------===//
@@ -70,6 +74,9 @@ void StepLowering::bindOutput(func::FuncOp step, unsigned index, Value value) {
 Value StepLowering::stateEntry(StringRef name, Value index) {
   HEDDLE_CHECK(!index || indices.contains(index),
                "the index of state {} has no number yet", name.str());
+  if (StateOp state = stateOnHost(name))
+    return entry(rowsOfState(state),
+                 index ? slotOf(hostRows(), indices.lookup(index)) : Value());
   return states.place(name, indices.lookup(index));
 }
 
@@ -194,6 +201,10 @@ LogicalResult StepLowering::lowerOne(Operation &op) {
       .Case<stage::LayersOp, stage::LayerOp>(
           [](auto) { return success(); }) // prepared
       .Case<LoadOp>([&](auto load) {
+        if (lowering.isBound(load.getResult())) // brought from the host
+          return success();
+        if (!load.getIndex())
+          fetchState(load);
         lowering.bind(load.getResult(),
                       stateEntry(load.getState(), load.getIndex()));
         return success();
@@ -208,6 +219,7 @@ LogicalResult StepLowering::lowerOne(Operation &op) {
       .Case<StoreOp>([&](auto store) {
         moveTo(store.getLoc(), lowering.placeOf(store.getValue()),
                stateEntry(store.getState(), store.getIndex()));
+        sendState(store);
         return success();
       })
       .Case<dist::ToRowOp>([&](auto row) { return lowerRow(row); })

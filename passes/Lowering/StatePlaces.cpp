@@ -131,6 +131,13 @@ StateOp StatePlaces::holderOf(StateOp state) {
   return equal || inRow ? other : state;
 }
 
+bool StatePlaces::isOnHost(StateOp state) {
+  auto offload =
+      program.symbols.getOp()->getAttrOfType<DictionaryAttr>(kOffloadName);
+  return offload && offload.contains("optimizer") &&
+         classOf(state.getKind()) == "optimizer";
+}
+
 lowering::Family StatePlaces::familyOf(StateOp state) {
   StateOp holder = holderOf(state);
   RankedTensorType type = storedType(holder);
@@ -146,6 +153,10 @@ lowering::Family StatePlaces::familyOf(StateOp state) {
   }
   if (state.getLayers())
     family.stride = bytes;
+  if (isOnHost(state)) {
+    family.arena = kHost;
+    family.memoryClass = "offloaded";
+  }
   family.bytesByStage = bytesByStage(state, bytes);
   return family;
 }

@@ -32,6 +32,7 @@ public:
   void findRows(mlir::func::FuncOp step);
 
   Family familyOf(transformer::StateOp state);
+  bool isOnHost(transformer::StateOp state);
   /// Entry `index` of a family, `shift` entries further. One place is one value
   /// in a block, so that a kernel sees that it reads what it writes.
   mlir::Value entry(const Family &family, mlir::Value index, int64_t shift = 0);

@@ -25,10 +25,10 @@ public:
   llvm::LogicalResult run(mlir::func::FuncOp step);
 
 private:
-  /// Saved values that lie on the host: their stack there, and the rows on the
-  /// device that they pass through on the way to it and back, used in turn.
+  /// What lies on the host: a stack there, of saved values or of states, and
+  /// the rows on the device that these pass through on the way, used in turn.
   struct Offloaded {
-    mlir::Value value; ///< forward's, or backward's `get` of it
+    mlir::Value value; ///< forward's, or what backward or the optimizer gets
     Family stack, rows;
   };
 
@@ -218,10 +218,19 @@ private:
                       mlir::Value index, bool gathersNext);
 
   //===--------------------------------------------------------------------===//
-  // Saved values on the host
+  // On the host
   //===--------------------------------------------------------------------===//
 
-  /// Rows on the device of each value that is saved on the host.
+  /// The state, if it lies on the host; else null.
+  transformer::StateOp stateOnHost(llvm::StringRef name);
+  /// Rows on the device that the entries of a state there take in turn; one
+  /// where it is not of layers.
+  Family rowsOfState(transformer::StateOp state);
+  /// Brings a state that is of no layer.
+  void fetchState(transformer::LoadOp load);
+  /// Queues the way to the host of what is stored.
+  void sendState(transformer::StoreOp store);
+  /// Rows on the device of each layered value on the host.
   int64_t hostRows();
   /// Lets the stacks that the plan names lie on the host.
   void planOffload(transformer::LoopOp loop, Loop &plan);
@@ -340,7 +349,7 @@ private:
   BlockLowering lowering;
   StatePlaces states;
   llvm::DenseMap<mlir::Value, Family> stacks;
-  llvm::StringMap<Family> hostRowsOf; ///< by the name of the stack
+  llvm::StringMap<Family> hostRowsOf; ///< by the name of the stack or state
   llvm::StringSet<> offloadedValues;  ///< by name, those that were found
   llvm::DenseMap<mlir::Value, mlir::Value> indices;
   llvm::DenseMap<mlir::Operation *, Loop> loops;

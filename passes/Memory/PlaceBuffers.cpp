@@ -45,7 +45,9 @@ public:
   }
 
   /// What is on the host shares nothing. Returns the bytes of that arena.
-  int64_t placeOnHost() { return placeApart(onHost, 0); }
+  int64_t placeOnHost() {
+    return llvm::alignTo(placeApart(onHost, 0), kAlignment);
+  }
 
   /// Returns the bytes of the device's arena.
   int64_t place(bool apart) {
@@ -92,11 +94,12 @@ public:
 
   /// Where objects that outlast the step begin.
   void writeObjects(ObjectPlaces &places) {
-    for (Object *object : persistent) {
-      auto &list = places[object->name];
-      list.resize(program.getNumStages());
-      list[stage] = object->offset - object->begin;
-    }
+    for (ArrayRef<Object *> objects : {ArrayRef(persistent), ArrayRef(onHost)})
+      for (Object *object : objects) {
+        auto &list = places[object->name];
+        list.resize(program.getNumStages());
+        list[stage] = object->offset - object->begin;
+      }
   }
 
   /// Live bytes at the peak, over the step and what it calls.

@@ -176,13 +176,17 @@ private:
   }
 
   LogicalResult writeOffload() {
-    if (plan.offload.saved.empty())
+    if (plan.offload.saved.empty() && !plan.offload.optimizer)
       return success();
     if (Result<void> checked = checkOffload(model, train, plan); !checked)
       return module.emitError() << "plan: " << checked.error().message;
+    NamedAttrList entries;
+    entries.set("saved", builder.getStrArrayAttr(llvm::to_vector_of<StringRef>(
+                             plan.offload.saved)));
+    if (plan.offload.optimizer)
+      entries.set("optimizer", builder.getUnitAttr());
     module->setAttr(transformer::kOffloadName,
-                    builder.getStrArrayAttr(
-                        llvm::to_vector_of<StringRef>(plan.offload.saved)));
+                    entries.getDictionary(module.getContext()));
     return success();
   }
 

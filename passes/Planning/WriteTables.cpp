@@ -22,7 +22,7 @@ namespace {
 /// Where the entries of one object of memory begin.
 struct Place {
   SmallVector<int64_t> offsets; ///< on each stage; 0 where it has none
-  int64_t stride = 0;
+  int64_t stride = 0, arena = 0;
   rt::BufType type;
 };
 
@@ -37,6 +37,7 @@ public:
       for (int64_t stride : buffer.getStrides())
         place.stride = std::max(place.stride, stride);
       place.type = cast<rt::BufType>(buffer.getType());
+      place.arena = this->program.getArenaIndex(buffer.getArena());
     });
     if (auto noted =
             program->getAttrOfType<DictionaryAttr>(rt::kObjectPlacesName))
@@ -106,7 +107,7 @@ private:
   }
 
   void setPlace(NamedAttrList &entry, const Place &place) {
-    entry.set("arena", number(0));
+    entry.set("arena", number(place.arena));
     entry.set("offset", number(place.offsets.front()));
     if (!llvm::all_equal(place.offsets))
       entry.set("by_stage", numbers(place.offsets));

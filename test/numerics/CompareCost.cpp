@@ -41,7 +41,9 @@ void heddle::expectEqual(const LiveMemory &formula,
   EXPECT_EQ(formula.inputs, counted["inputs"]);
   EXPECT_EQ(formula.outputs, counted["outputs"]);
   EXPECT_EQ(formula.saved * formula.microBatchLoops, counted["saved"]);
-  EXPECT_EQ(formula.offloaded * formula.microBatchLoops, counted["offloaded"]);
+  EXPECT_EQ(formula.offloaded * formula.microBatchLoops +
+                formula.offloadedOptimizer,
+            counted["offloaded"]);
   EXPECT_EQ(formula.peakBytes(), report.livePeakBytes)
       << formula.peak().function << ": " << formula.peak().moment
       << ", the program: " << report.peakFunction << ": " << report.peakOp;

@@ -308,7 +308,8 @@ TEST(CostOfStages, EqualsProgramsThatSplitBackwardAndComputeAgain) {
 TEST(CostOfStages, EqualsProgramsThatOffload) {
   for (const char *offload :
        {R"(, "offload": {"saved": ["v", "m"]})",
-        R"(, "offload": {"saved": ["x1"]}, "recompute": "full")"}) {
+        R"(, "offload": {"saved": ["x1"], "optimizer": true},
+             "recompute": "full", "precision": "bf16")"}) {
     checkPlaces(modelOf(3, true), {2, 1, 2, 1, 4},
                 stagesOf(kUneven, "one_f_one_b") + offload);
     checkPlaces(modelOf(3, false), {2, 1, 2, 1, 4},

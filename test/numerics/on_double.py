@@ -55,7 +55,8 @@ def plan(pp, dp, tp, **rest):
 
 PLANS = {"dp 2, tp 2, sp, ZeRO 1": plan(1, 2, 2, zero={"stage": 1}, sequence_parallel=True),
          "pp 2, dp 2, 1F1B, offload": plan(2, 2, 1, offload={"saved": ["m", "v"]}),
-         "dp 4, ZeRO 3, bf16": plan(1, 4, 1, zero={"stage": 3}, precision="bf16", overlap={"memory_bytes": 10 ** 9})}
+         "dp 4, ZeRO 3, bf16, offload": plan(1, 4, 1, zero={"stage": 3}, precision="bf16",
+                                             overlap={"memory_bytes": 10 ** 9}, offload={"optimizer": True})}
 
 
 def tensors(path):

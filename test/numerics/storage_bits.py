@@ -2,7 +2,7 @@
 """Plans that differ only in how states are stored and moved give bitwise equal gradients.
 
 What may not change a bit: the ZeRO stage, how long gathered parameters are kept, prefetch, the
-size and order of buckets, overlap, saved values that wait for backward on the host. (When sums are reduced, and the shard group, change the order
+size and order of buckets, overlap, saved values and masters on the host. (When sums are reduced, and the shard group, change the order
 of a sum.) Emitted programs of 8 ranks, as threads, one step from the same parameters, in fp32, in
 bf16 and in fp16: parameters and masters are equal too, also with pipeline stages of unequal numbers of
 layers. A program that is run twice gives the same bits.
@@ -38,7 +38,7 @@ STORED = [
     {"zero": {"stage": 3, "gather": "once_per_step", "prefetch": 1}, "overlap": {"memory_bytes": 10**9}},
     {"zero": {"stage": 0}, "offload": {"saved": ["gate", "m", "o", "x1"]}},
     {"zero": {"stage": 3, "gather": "every_pass", "prefetch": 2}, "overlap": {"memory_bytes": 10**9},
-     "offload": {"saved": ["n1", "up", "v"]}},
+     "offload": {"saved": ["n1", "up", "v"], "optimizer": True}},
 ]
 
 

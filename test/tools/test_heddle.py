@@ -446,6 +446,26 @@ class CompileAndRun(HeddleTest):
             done = self.heddle("run", self.out, "--data", bad, "--steps", "1", *how, code=2)
             self.assertIn("token 122", done.stderr)
 
+    def test_what_is_on_the_host_trains_alike_and_resumes_elsewhere(self):
+        """Losses have the same bits, and a checkpoint goes on in a plan that keeps all on the device."""
+        data = self.write("data.txt", "".join(chr(i % 37) for i in range(500)))
+        self.train, logs = self.write("train.yaml", {**TRAIN, "optimizer": ADAMW}), {}
+        for name, offload in (("device", {}), ("host", {"offload": {"saved": ["x1", "m"], "optimizer": True}})):
+            self.plan, self.out = self.write("plan.json", {**PLAN, **offload}), self.folder / name
+            self.compile()
+            memory = json.loads((self.out / "memory.json").read_text())["classes"][0]
+            self.assertEqual(memory["by_class"]["optimizer"] == 0, name == "host")
+            self.assertEqual(memory["host_bytes"] > 0, name == "host")
+            logs[name] = self.folder / f"{name}.jsonl"
+            self.heddle("run", self.out, "--data", data, "--steps", "4", "--threads", "--log", logs[name])
+        losses = [[json.loads(line)["loss"] for line in log.read_text().splitlines()] for log in logs.values()]
+        self.assertEqual(losses[0], losses[1])
+        kept = ("--data", data, "--threads", "--checkpoints", self.folder / "kept")
+        self.heddle("run", self.folder / "host", *kept, "--steps", "2", "--save-every", "2")
+        log = self.folder / "rest.jsonl"
+        self.heddle("run", self.folder / "device", *kept, "--steps", "4", "--resume", "--log", log)
+        self.assertEqual([json.loads(line)["loss"] for line in log.read_text().splitlines()], losses[0][2:])
+
     def test_how_a_run_ended_does_not_depend_on_its_launcher(self):
         self.compile()
         data = self.write("data.txt", "".join(chr(i % 37) for i in range(500)))

@@ -46,7 +46,7 @@ class LiveBytes(unittest.TestCase):
         copies = [{"work": "copy", "stream": 0, "reads": [[0, 0, 10]], "writes": [[1, 32, 10]]},
                   {"work": "copy", "stream": 0, "reads": [[1, 32, 10]], "writes": [[0, 0, 10]]}]
         self.assertEqual(measure(work([], [(0, 10)]), *copies, work([(0, 10)], []), allocations=("compute", "host")),
-                         (10, 42, 10))
+                         (10, 64, 10))
 
     def test_an_update_reads_what_was_there(self):
         self.assertEqual(measure(work([], [(0, 10)]), work([], [(10, 20)]), work([(0, 10)], [(0, 10)]),

@@ -32,7 +32,7 @@ std::map<std::string, int64_t> tool::bytesByClass(const MemoryReport &report) {
   std::vector<Edge> edges;
   for (const MemoryObject &object : report.objects) {
     // Of another stage, or on the host.
-    if (object.bytes == 0 || object.memoryClass == "offloaded")
+    if (object.bytes == 0 || object.arena == "host")
       continue;
     // A class that is not known here is working memory like any other.
     size_t rank = std::min(rankOf(object.memoryClass), kClasses.size() - 1);

@@ -45,7 +45,11 @@ struct LiveMemory {
   // Within a micro-batch.
   std::vector<SavedValue> savedValues;
   std::int64_t saved = 0;
-  std::int64_t offloaded = 0; ///< saved, but on the host
+  // On the host, of no peak.
+  std::int64_t offloaded = 0; ///< of what is saved
+  std::int64_t offloadedOptimizer = 0;
+  /// Of that, what is on the device at a time, behind all micro-batches.
+  std::int64_t rows = 0;
   std::int64_t passed =
       0; ///< of that: a place without layers only passes it on
   /// Buffers of what stages pass to each other; a part of carriedBytes.

@@ -144,6 +144,7 @@ struct RankSizes {
   /// layers' of each are on the device at a time.
   std::vector<std::string> offloaded;
   std::int64_t hostRows = 0;
+  bool offloadsOptimizer = false; ///< its numbers are there too
   bool isOffloaded(std::string_view name) const;
   /// Whether backward finds a block's normed inputs (n1, n2) as its products
   /// read them; else it has parts along `sequence` and gathers them again.

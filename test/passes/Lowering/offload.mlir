@@ -36,7 +36,7 @@
 
 // NONE: offload.saved names "y", which no layer saves, or which flows on to the next layer, or which only some layers save
 #pod = #dist.mesh<["dp" = 1]>
-module attributes {dist.mesh = #pod, transformer.offload = ["m"]} {
+module attributes {dist.mesh = #pod, transformer.offload = {saved = ["m"]}} {
   func.func @fwd(%x: tensor<16xf32> {transformer.as = "x"}) -> (tensor<16xf32>, tensor<16xf32>) {
     %m = transformer.activation silu %x {as = ["m"]} : (tensor<16xf32>) -> tensor<16xf32>
     %y = transformer.add %x, %m {as = ["y"]} : (tensor<16xf32>, tensor<16xf32>) -> tensor<16xf32>
