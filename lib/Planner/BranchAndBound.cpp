@@ -9,7 +9,7 @@ using namespace heddle::detail;
 
 /// Nodes are taken apart so many at a time, whatever the number of threads: the
 /// same problem has the same answer.
-static constexpr std::size_t kBatch = 16;
+static constexpr std::size_t kBatch = 64;
 static constexpr unsigned kMostThreads = 4;
 /// A search of so few nodes is over before a thread has begun.
 static constexpr std::int64_t kFew = 256;
