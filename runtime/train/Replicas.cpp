@@ -7,6 +7,9 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
 #include <map>
 
 namespace heddle::train {
@@ -107,6 +110,39 @@ heddle_rt_status checkReplicas(Rank &rank, int64_t step) {
         return runtime::fail(HEDDLE_RT_CHECK_FAILED, "{}",
                              differ(instances[s], step, ranks, wrong));
     }
+  }
+  return HEDDLE_RT_OK;
+}
+
+heddle_rt_status
+checkNumbers(Rank &rank, int64_t step,
+             const std::vector<std::pair<const char *, double>> &numbers) {
+  std::vector<int64_t> own, all;
+  for (const auto &[name, number] : numbers)
+    own.push_back(std::bit_cast<int64_t>(
+        std::isnan(number) ? std::numeric_limits<double>::quiet_NaN()
+                           : number));
+  HEDDLE_RT_TRY(rank.gather(own, all));
+  for (size_t n = 0; n < numbers.size(); ++n) {
+    std::vector<int64_t> bits;
+    for (size_t at = n; at < all.size(); at += own.size())
+      bits.push_back(all[at]);
+    const std::vector<size_t> wrong = outvoted(bits);
+    if (wrong.empty())
+      continue;
+    const size_t one = wrong.front();
+    size_t other = 0;
+    while (bits[other] == bits[one] ||
+           (wrong.size() < bits.size() &&
+            std::count(wrong.begin(), wrong.end(), other)))
+      ++other;
+    return runtime::fail(
+        HEDDLE_RT_CHECK_FAILED,
+        "after step {} {} differs: rank {} has {:.9g}, {} {:.9g}", step,
+        numbers[n].first, one, std::bit_cast<double>(bits[one]),
+        wrong.size() < bits.size() ? "most of the others have"
+                                   : fmt::format("rank {} has", other),
+        std::bit_cast<double>(bits[other]));
   }
   return HEDDLE_RT_OK;
 }

@@ -16,6 +16,12 @@ namespace heddle::train {
 /// value has most, all. Collective.
 heddle_rt_status checkReplicas(Rank &rank, int64_t step);
 
+/// CHECK_FAILED where a number that the program leaves, the same on all ranks,
+/// is not: each would go on by its own. Collective.
+heddle_rt_status
+checkNumbers(Rank &rank, int64_t step,
+             const std::vector<std::pair<const char *, double>> &numbers);
+
 /// Which of the copies differ from what more than half of them are; empty where
 /// all are equal, all where no value has so many.
 std::vector<size_t> outvoted(const std::vector<int64_t> &digests);

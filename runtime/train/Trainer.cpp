@@ -249,6 +249,12 @@ heddle_rt_status Trainer::train(StepResult &result) {
   if (look.sums)
     HEDDLE_RT_TRY(checked(checkSums(rank, result.step)));
   HEDDLE_RT_TRY(readOutputs(result));
+  if (looksAtNumbers() || isDue(options.replicaCheck))
+    HEDDLE_RT_TRY(
+        checked(checkNumbers(rank, result.step,
+                             {{"the loss", result.loss},
+                              {"the norm of the gradients",
+                               result.hasNorm ? result.gradientNorm : 0}})));
   // The optimizer did the same (`clip_factor`).
   const bool finite = !result.hasNorm || std::isfinite(result.gradientNorm);
   if (scalesLoss)

@@ -177,7 +177,8 @@ void update(heddle_program *p) {
     p->at<float>(kWeight)[i] -= rate * p->at<float>(kGradient)[i];
   if (planted == Fault::ReplicasDrift && p->rank == 2)
     p->at<float>(kWeight)[3] += 1e-6f;
-  if (planted == Fault::LossIsNan)
+  if (planted == Fault::LossIsNan ||
+      (planted == Fault::OneLossIsNan && p->rank == 2))
     *p->at<float>(kLoss) = NAN;
 }
 

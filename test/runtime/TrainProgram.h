@@ -31,7 +31,7 @@ enum Offset : int64_t {
 runtime::Tables bigramTables();
 
 /// What the program does wrong on purpose.
-enum class Fault { None, ReplicasDrift, LossIsNan };
+enum class Fault { None, ReplicasDrift, LossIsNan, OneLossIsNan };
 void plantFault(Fault fault);
 
 /// How many steps the first rank has begun, over all runs.

@@ -340,6 +340,20 @@ TEST(Train, StopsWhereTheLossIsNoNumber) {
   EXPECT_TRUE(std::isnan(run.logged("loss")[0]));
 }
 
+// Alone it would stop, and leave the others in calls that it does not make.
+TEST(Train, NamesTheRankWhoseLossIsAnother) {
+  Trial run;
+  const std::string data = run.folder.write("a.json", kBatches);
+  for (const char *check : {"--replica-check", "--guard"}) {
+    plantFault(Fault::OneLossIsNan);
+    const int code = run({"--threads", "--data", data, check, "1"});
+    plantFault(Fault::None);
+    EXPECT_EQ(code, 1);
+    EXPECT_THAT(run.errors, HasSubstr("after step 1 the loss differs: rank 2 "
+                                      "has nan, most of the others have "));
+  }
+}
+
 TEST(Train, DryWritesTheTraceOfOneRank) {
   Trial run;
   ASSERT_EQ(run({"--dry", "--rank", "2", "--trace", run.file("trace")}), 0)
