@@ -96,7 +96,8 @@ class Subject:
         program, source = self.folder / "out/program", pathlib.Path(self.options.source)
         common = ["c++", "-std=c++20", "-O0", "-c", "-I", source / "include", "-I", program]
         for name, flags in (("main", []), ("step", []),
-                            ("kernels", ["-ffp-contract=off", "-DHEDDLE_CUDA_SKELETONS", "-I",
+                            ("kernels", ["-ffp-contract=off", "-fsanitize=alignment",
+                                         "-fsanitize-undefined-trap-on-error", "-DHEDDLE_CUDA_SKELETONS", "-I",
                                          source / "test/runtime/double/include"])):
             self.call([*common, *flags, program / f"{name}.cpp", "-o", program / f"{name}.o"])
         link = pathlib.Path(self.options.link).read_text().split()

@@ -142,6 +142,35 @@ struct CopyRow {
   }
 };
 
+/// Counts the lanes that take part: what nobody accumulated is not neutral.
+struct CountLanes {
+  static constexpr int kPasses = 1;
+  static constexpr int kReductions[] = {1};
+  template <int>
+  HEDDLE_FN void init(float *s) const {
+    s[0] = 1;
+  }
+  template <int>
+  HEDDLE_FN void accumulate(float *, int32_t, float, float) const {}
+  template <int>
+  HEDDLE_FN void combine(float *s, const float *t) const {
+    s[0] += t[0];
+  }
+  HEDDLE_FN void apply(const float *s, int32_t, float, float &count) const {
+    count = s[0];
+  }
+};
+
+/// Nothing is reduced, and what the row has once is replaced.
+struct ScaleRow {
+  static constexpr int kPasses = 0;
+  HEDDLE_FN void apply(const float *, int32_t, float x, float &y,
+                       float &scale) const {
+    y = x * scale;
+    scale = scale + 1;
+  }
+};
+
 } // namespace heddle::test
 
 #endif

@@ -82,9 +82,11 @@ void check(Place place, heddle_rt_gemm_args args, double tolerance,
            double unit = 0) {
   const int64_t rowsA = args.transpose_a ? args.k : args.m;
   const int64_t rowsB = args.transpose_b ? args.n : args.k;
-  args.stride_a = rowsA * args.lda + 5;
+  if (args.stride_a == 0)
+    args.stride_a = rowsA * args.lda + 5;
   args.stride_b = 0; // shared
-  args.stride_c = args.m * args.ldc + 7;
+  if (args.stride_c == 0)
+    args.stride_c = args.m * args.ldc + 7;
   const auto a = randomValues<T>(args.batch * args.stride_a, 1);
   const auto b = randomValues<T>(rowsB * args.ldb, 2);
   auto c = randomValues<C>(args.batch * args.stride_c, 3);
@@ -122,6 +124,27 @@ void check(Place place, heddle_rt_gemm_args args, double tolerance,
   for (size_t i = 0; i < c.size(); ++i)
     ASSERT_TRUE(written[i] || heddle::widen(c[i]) == heddle::widen(before[i]))
         << "wrote into a gap";
+}
+
+// A backend may keep what it made for a product: never for another one.
+TEST(Gemm, ProductsThatDifferInOneNumberAreNotTakenForEachOther) {
+  withStream([](Place place) {
+    for (const int repeat : {0, 1})
+      for (const bool ta : {false, true})
+        for (const bool tb : {false, true})
+          for (const int64_t more : {0, 2, 4})
+            for (const int which : {0, 1, 2}) {
+              heddle_rt_gemm_args args = argsOf(8, 8, 8, ta, tb);
+              args.lda = args.ldb = args.ldc = 8;
+              (which == 0   ? args.lda
+               : which == 1 ? args.ldb
+                            : args.ldc) += more;
+              args.stride_a = args.stride_c = 128;
+              SCOPED_TRACE(testing::Message() << repeat << ta << tb << " "
+                                              << which << " " << more);
+              check<float>(place, args, 1e-6);
+            }
+  });
 }
 
 TEST(Gemm, EqualsLoopsForAllTransposesAndStrides) {

@@ -60,7 +60,7 @@ struct SkeletonArena {
   }
 };
 
-inline constexpr int kSkeletonCases = 12;
+inline constexpr int kSkeletonCases = 14;
 
 /// Queues one of kSkeletonCases.
 inline heddle_rt_status runSkeleton(int which, heddle_rt_stream *s,
@@ -116,6 +116,12 @@ inline heddle_rt_status runSkeleton(int which, heddle_rt_stream *s,
   case 10:
     return reduceAll(s, "count", rows, CountLabels{}, workspace, in(labels),
                      outScalar(count));
+  case 11:
+    return rowwise(s, "lanes", rows, n, CountLanes{}, in(x),
+                   outRow(f32(a.one)));
+  case 12:
+    return rowwise(s, "scale", rows, n, ScaleRow{}, in(x), out(y),
+                   inoutRow(f32(a.one)));
   default: {
     auto *sorted = reinterpret_cast<int32_t *>(workspace);
     if (heddle_rt_status status =

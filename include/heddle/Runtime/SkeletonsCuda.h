@@ -58,47 +58,66 @@ struct Loops {
 };
 
 //===----------------------------------------------------------------------===//
-// elementwise: four neighbours a thread where all operands allow 16 bytes.
+// elementwise: neighbours a thread, so many that the narrowest format's are 16
+// bytes, where all operands allow it.
 //===----------------------------------------------------------------------===//
 
+/// What one access of memory moves: 16 bytes at most, several such for more.
 template <class T, int n>
-struct alignas(sizeof(T) * n) Pack {
+struct alignas(sizeof(T) * n < 16 ? sizeof(T) * n : 16) Pack {
   T v[n];
 };
 
-/// Four neighbouring elements of an operand: one access of memory where it has
-/// elements, the one value otherwise.
 template <class O>
-struct Four {
-  static constexpr bool kElements =
-      O::kAccesses == 1 && (O::shape == Full || O::shape == PerColumn);
-  using Element = typename O::Element;
-  ValueOf<O> value[4];
+inline constexpr bool kHasElements =
+    O::kAccesses == 1 && (O::shape == Full || O::shape == PerColumn);
+template <class O>
+inline constexpr int kPerAccess =
+    kHasElements<O> ? 16 / int(sizeof(typename O::Element)) : 1;
 
-  __device__ __forceinline__ Four(const SliceOf<O> &s, int64_t i) {
-    if constexpr (kElements && (O::mode & Read) != 0) {
-      const auto pack = *reinterpret_cast<const Pack<Element, 4> *>(s.data + i);
-      for (int k = 0; k < 4; ++k)
+/// Elements of a pack. More than eight would take too many registers.
+template <class... O>
+constexpr int packOf() {
+  int most = 4;
+  ((most = kPerAccess<O> > most ? kPerAccess<O> : most), ...);
+  return most < 8 ? most : 8;
+}
+
+template <class... O>
+inline constexpr int kPackOf = packOf<O...>();
+
+/// n neighbouring elements of an operand: as packs where it has elements, the
+/// one value otherwise.
+template <class O, int n>
+struct Several {
+  using Element = typename O::Element;
+  ValueOf<O> value[n];
+
+  __device__ __forceinline__ Several(const SliceOf<O> &s, int64_t i) {
+    if constexpr (kHasElements<O> && (O::mode & Read) != 0) {
+      const auto pack = *reinterpret_cast<const Pack<Element, n> *>(s.data + i);
+      for (int k = 0; k < n; ++k)
         value[k] = widen(pack.v[k]);
     } else {
-      for (int k = 0; k < 4; ++k)
+      for (int k = 0; k < n; ++k)
         value[k] = s.load(i + k);
     }
   }
   __device__ __forceinline__ void store(const SliceOf<O> &s, int64_t i) const {
-    if constexpr (kElements && (O::mode & Write) != 0) {
-      Pack<Element, 4> pack;
-      for (int k = 0; k < 4; ++k)
+    if constexpr (kHasElements<O> && (O::mode & Write) != 0) {
+      Pack<Element, n> pack;
+      for (int k = 0; k < n; ++k)
         narrow(value[k], pack.v[k]);
-      *reinterpret_cast<Pack<Element, 4> *>(s.data + i) = pack;
+      *reinterpret_cast<Pack<Element, n> *>(s.data + i) = pack;
     }
   }
 };
 
-template <class F, class... O>
-__device__ __forceinline__ void
-fourElements(const F &f, int64_t i, const SliceOf<O> &...s, Four<O>... v) {
-  for (int k = 0; k < 4; ++k)
+template <int n, class F, class... O>
+__device__ __forceinline__ void severalElements(const F &f, int64_t i,
+                                                const SliceOf<O> &...s,
+                                                Several<O, n>... v) {
+  for (int k = 0; k < n; ++k)
     f(v.value[k]...);
   (v.store(s, i), ...);
 }
@@ -106,12 +125,14 @@ fourElements(const F &f, int64_t i, const SliceOf<O> &...s, Four<O>... v) {
 template <class F, class... O>
 __device__ __forceinline__ void
 elementwiseThread(bool packs, int64_t n, const F &f, const SliceOf<O> &...s) {
+  constexpr int kPack = kPackOf<O...>;
   const int64_t stride = int64_t(gridDim.x) * kLanes;
   const int64_t first = int64_t(blockIdx.x) * kLanes + threadIdx.x;
-  const int64_t whole = packs ? n / 4 : 0;
+  const int64_t whole = packs ? n / kPack : 0;
   for (int64_t p = first; p < whole; p += stride)
-    fourElements<F, O...>(f, p * 4, s..., Four<O>(s, p * 4)...);
-  for (int64_t i = whole * 4 + first; i < n; i += stride)
+    severalElements<kPack, F, O...>(f, p * kPack, s...,
+                                    Several<O, kPack>(s, p * kPack)...);
+  for (int64_t i = whole * kPack + first; i < n; i += stride)
     Loops<F, O...>::element(f, i, s..., s.load(i)...);
 }
 template <class F, class... O>
@@ -175,9 +196,32 @@ struct MostReduced {
   static constexpr int value = most();
 };
 
+template <int n, class F, class... O>
+__device__ __forceinline__ void
+severalColumns(const F &f, const float *values, int64_t c,
+               const SliceOf<O> &...s, Several<O, n>... v) {
+  for (int k = 0; k < n; ++k)
+    f.apply(values, int32_t(c + k), v.value[k]...);
+  (v.store(s, c), ...);
+}
+
+/// The elements of a row, as packs where their places allow it.
+template <class F, class... O>
+__device__ __forceinline__ void applyRow(const F &f, const float *values,
+                                         bool packs, int64_t n,
+                                         const SliceOf<O> &...s) {
+  constexpr int kPack = kPackOf<O...>;
+  const int64_t whole = packs ? n / kPack : 0;
+  for (int64_t p = threadIdx.x; p < whole; p += kLanes)
+    severalColumns<kPack, F, O...>(f, values, p * kPack, s...,
+                                   Several<O, kPack>(s, p * kPack)...);
+  for (int64_t c = whole * kPack + threadIdx.x; c < n; c += kLanes)
+    Loops<F, O...>::apply(f, values, c, c, s..., s.load(c)...);
+}
+
 template <class F, class... O, int... P>
 __device__ __forceinline__ void
-reduceThenApply(const F &f, int64_t n, float *shared,
+reduceThenApply(const F &f, bool packs, int64_t n, float *shared,
                 std::integer_sequence<int, P...>, const SliceOf<O> &...s) {
   using L = Loops<F, O...>;
   float values[kReduced<F> + 1];
@@ -186,25 +230,21 @@ reduceThenApply(const F &f, int64_t n, float *shared,
   if constexpr (F::kPasses == 0 &&
                 ((kWritesOnce<O> && (O::mode & Read)) || ...))
     __syncthreads();
-  if constexpr ((kWritesOnce<O> || ...)) {
+  // It reads elements of the first column, which this thread alone overwrites.
+  if constexpr ((kWritesOnce<O> || ...))
     if (threadIdx.x == 0)
       L::applyOnce(f, values, s..., s.load(0)...);
-    // The elements that were read for it may be overwritten in place.
-    if constexpr (((kWritesElements<O> && (O::mode & Read)) || ...))
-      __syncthreads();
-  }
   if constexpr ((kWritesElements<O> || ...))
-    for (int64_t c = threadIdx.x; c < n; c += kLanes)
-      L::apply(f, values, c, c, s..., s.load(c)...);
+    applyRow<F, O...>(f, values, packs, n, s...);
 }
 
 /// One block per row.
 template <class F, class... O>
 __global__ void __launch_bounds__(kLanes)
-    rowwiseKernel(int64_t rows, int64_t n, F f, O... o) {
+    rowwiseKernel(bool packs, int64_t rows, int64_t n, F f, O... o) {
   __shared__ float shared[MostReduced<F>::value * kWarps];
   for (int64_t r = blockIdx.x; r < rows; r += gridDim.x)
-    reduceThenApply<F, O...>(f, n, shared,
+    reduceThenApply<F, O...>(f, packs, n, shared,
                              std::make_integer_sequence<int, F::kPasses>(),
                              o.slice(r, 0, n)...);
 }
@@ -377,15 +417,24 @@ struct Ranges {
   }
 };
 
-/// Whether four elements at a time are aligned.
-template <class O>
-bool packs(const O &o) {
-  if constexpr (Four<O>::kElements)
-    return reinterpret_cast<uintptr_t>(o.data) %
-               (4 * sizeof(typename O::Element)) ==
-           0;
-  else
+/// Whether packs of `n` elements are aligned, those of every row where rows
+/// begin so many elements apart.
+template <int n, class O>
+bool packs(const O &o, int64_t columns) {
+  if constexpr (kHasElements<O>) {
+    int64_t distance = columns;
+    if constexpr (O::shape == Full)
+      distance = o.pitch ? o.pitch : columns;
+    else
+      distance = 0; // the same in every row
+    using P = Pack<typename O::Element, n>;
+    return reinterpret_cast<uintptr_t>(o.data) % alignof(P) == 0 &&
+           distance * int64_t(sizeof(typename O::Element)) %
+                   int64_t(alignof(P)) ==
+               0;
+  } else {
     return true;
+  }
 }
 
 } // namespace cuda
@@ -401,9 +450,10 @@ heddle_rt_status elementwise(heddle_rt_stream *stream, const char *name,
     return status;
   if (n == 0)
     return HEDDLE_RT_OK;
-  return cuda::launch(stream, name, (n + 4 * kLanes - 1) / (4 * kLanes),
-                      cuda::elementwiseKernel<F, O...>, (cuda::packs(o) && ...),
-                      n, f, o...);
+  constexpr int kPack = cuda::kPackOf<O...>;
+  return cuda::launch(stream, name, (n + kPack * kLanes - 1) / (kPack * kLanes),
+                      cuda::elementwiseKernel<F, O...>,
+                      (cuda::packs<kPack>(o, 0) && ...), n, f, o...);
 }
 
 template <class F, class... O>
@@ -419,8 +469,10 @@ heddle_rt_status rowwise(heddle_rt_stream *stream, const char *name,
     return status;
   if (rows == 0 || columns == 0)
     return HEDDLE_RT_OK;
-  return cuda::launch(stream, name, rows, cuda::rowwiseKernel<F, O...>, rows,
-                      columns, f, o...);
+  constexpr int kPack = cuda::kPackOf<O...>;
+  return cuda::launch(stream, name, rows, cuda::rowwiseKernel<F, O...>,
+                      (cuda::packs<kPack>(o, columns) && ...), rows, columns, f,
+                      o...);
 }
 
 template <class F, class... O>

@@ -19,7 +19,8 @@ def of(file, test, *faults, only="*", user="", flags=()):
 
 
 CUDA = "runtime/cuda/"
-SKELETONS = dict(user="test/runtime/SkeletonsOnDouble.cpp", flags=("-O2", "-DHEDDLE_CUDA_SKELETONS"))
+SKELETONS = dict(user="test/runtime/SkeletonsOnDouble.cpp",
+                 flags=("-O2", "-DHEDDLE_CUDA_SKELETONS", "-fsanitize=alignment", "-fsanitize-undefined-trap-on-error"))
 
 FAULTS = [
     # Statuses that nobody looks at: a planned failure of that call then goes unseen.
@@ -181,16 +182,20 @@ FAULTS = [
         ("a missing barrier before shared memory is used again",
          "    f.template combine<P>(s, t);\n  }\n  __syncthreads();\n}", "    f.template combine<P>(s, t);\n  }\n}"),
         ("warps without a column take part", "w < warpsWithColumns(columns); ++w)", "w < kWarps; ++w)"),
-        ("a row's value is replaced while others still read the row",
-         "    // The elements that were read for it may be overwritten in place.\n"
-         "    if constexpr (((kWritesElements<O> && (O::mode & Read)) || ...))\n      __syncthreads();", ""),
+        ("a row's value is replaced while others have not read it",
+         "  if constexpr (F::kPasses == 0 &&\n                ((kWritesOnce<O> && (O::mode & Read)) || ...))\n"
+         "    __syncthreads();\n", ""),
         ("an unchecked tail: a chunk of rows is taken whole", "top + kRowChunk < rows ? top + kRowChunk : rows", "top + kRowChunk"),
         ("an unchecked tail: columns behind the last", "    if (c >= columns)\n      continue;\n", ""),
         ("sums of chunks begin with the second", "for (int64_t chunk = 0; chunk < chunks; ++chunk) {",
          "for (int64_t chunk = 1; chunk < chunks; ++chunk) {"),
         ("an unchecked tail: a chunk of a sum is taken whole", "n - top < kReduceChunk ? n - top : kReduceChunk", "kReduceChunk"),
         ("a missing barrier in a block's sum", "  __syncthreads();\n  sum = shared[0];", "  sum = shared[0];"),
-        ("unaligned operands are read sixteen bytes at a time", "(cuda::packs(o) && ...)", "true"),
+        ("unaligned operands are read sixteen bytes at a time", "(cuda::packs<kPack>(o, 0) && ...)", "true"),
+        ("rows that begin unaligned are read sixteen bytes at a time", "(cuda::packs<kPack>(o, columns) && ...)", "true"),
+        ("an unchecked tail: a row's last element is forgotten", "c < n; c += kLanes)\n    Loops<F, O...>::apply",
+         "c + 1 < n; c += kLanes)\n    Loops<F, O...>::apply"),
+        ("packs of a row beyond one for each thread are not taken", "p < whole; p += kLanes)", "p < whole; p += whole)"),
         **SKELETONS),
     *of("include/heddle/Runtime/SegmentsCuda.h", "SkeletonsOnDouble",
         ("a missing barrier between counting and summing", "      __syncthreads();\n      int32_t sum = 0;", "      int32_t sum = 0;"),
