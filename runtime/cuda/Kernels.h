@@ -39,6 +39,14 @@ cudaError_t launchToKeys(cudaStream_t stream, heddle_rt_dtype dtype,
 cudaError_t launchFromKeys(cudaStream_t stream, heddle_rt_dtype dtype,
                            const void *keys, void *floats, int64_t elements);
 
+/// heddle_rt_amax and heddle_rt_quantize.
+cudaError_t launchAmax(cudaStream_t stream, heddle_rt_dtype dtype,
+                       const void *input, int64_t elements, float *amax);
+cudaError_t launchQuantize(cudaStream_t stream,
+                           const heddle_rt_quantize_args &args,
+                           const void *input, const float *amax, void *codes,
+                           float *scale);
+
 } // namespace heddle::cuda
 
 #endif

@@ -44,9 +44,11 @@ heddle_rt_status heddle_rt_gemm(heddle_rt_stream *stream,
     return invalid("heddle_rt_gemm: {} is NULL", stream ? "args" : "stream");
   const GemmCall gemm(*args);
   HEDDLE_RT_TRY(gemm.check(a, b, c));
-  if (gemm.isScaled())
-    return invalid("{}: this backend has no products of {}", gemm.name(),
-                   heddle::runtime::nameOf(args->a));
+  // Of 8 bits cuBLASLt has one orientation on this architecture.
+  if (gemm.isScaled() && (args->transpose_a || !args->transpose_b))
+    return invalid("{}: products of {} sum along rows of both operands here: "
+                   "transpose_a 0, transpose_b 1",
+                   gemm.name(), heddle::runtime::nameOf(args->a));
   if (args->batch > INT32_MAX)
     return invalid("{}: {} products, at most {}", gemm.name(), args->batch,
                    INT32_MAX);
@@ -61,19 +63,38 @@ heddle_rt_status heddle_rt_gemm(heddle_rt_stream *stream,
                    : stream->context->products->run(stream, gemm, a, b, c));
 }
 
-heddle_rt_status heddle_rt_amax(heddle_rt_stream *, const char *name,
-                                const void *, int64_t, heddle_rt_dtype,
-                                float *) {
-  return invalid("{}: this backend has no formats with a scale",
-                 heddle::runtime::amaxName(name));
+heddle_rt_status heddle_rt_amax(heddle_rt_stream *stream, const char *name,
+                                const void *input, int64_t elements,
+                                heddle_rt_dtype dtype, float *amax) {
+  if (!stream)
+    return invalid("heddle_rt_amax: stream is NULL");
+  HEDDLE_RT_TRY(heddle::runtime::checkAmax(name, input, elements, dtype, amax));
+  const char *label = heddle::runtime::amaxName(name);
+  HEDDLE_RT_TRY(
+      watch(stream, label,
+            heddle::runtime::amaxAccesses(input, elements, dtype, amax)));
+  return stream->context->die(checked(
+      heddle::cuda::launchAmax(stream->native, dtype, input, elements, amax),
+      "{}", label));
 }
 
-heddle_rt_status heddle_rt_quantize(heddle_rt_stream *,
+heddle_rt_status heddle_rt_quantize(heddle_rt_stream *stream,
                                     const heddle_rt_quantize_args *args,
-                                    const void *, const float *, void *,
-                                    float *) {
-  return invalid("{}: this backend has no formats with a scale",
-                 args ? heddle::runtime::quantizeName(*args) : "quantize");
+                                    const void *input, const float *amax,
+                                    void *codes, float *scale) {
+  if (!stream || !args)
+    return invalid("heddle_rt_quantize: {} is NULL",
+                   stream ? "args" : "stream");
+  HEDDLE_RT_TRY(
+      heddle::runtime::checkQuantize(*args, input, amax, codes, scale));
+  const char *name = heddle::runtime::quantizeName(*args);
+  HEDDLE_RT_TRY(watch(
+      stream, name,
+      heddle::runtime::quantizeAccesses(*args, input, amax, codes, scale)));
+  return stream->context->die(
+      checked(heddle::cuda::launchQuantize(stream->native, *args, input, amax,
+                                           codes, scale),
+              "{}", name));
 }
 
 /// Both directions, from the checks to the launch.

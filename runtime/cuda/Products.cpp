@@ -18,9 +18,26 @@ int64_t alignmentOf(const void *pointer) {
 }
 
 cudaDataType typeOf(heddle_rt_dtype dtype) {
-  return dtype == HEDDLE_RT_F32   ? CUDA_R_32F
-         : dtype == HEDDLE_RT_F16 ? CUDA_R_16F
-                                  : CUDA_R_16BF;
+  return dtype == HEDDLE_RT_F32      ? CUDA_R_32F
+         : dtype == HEDDLE_RT_F16    ? CUDA_R_16F
+         : dtype == HEDDLE_RT_F8E4M3 ? CUDA_R_8F_E4M3
+         : dtype == HEDDLE_RT_F8E5M2 ? CUDA_R_8F_E5M2
+                                     : CUDA_R_16BF;
+}
+
+/// Where the scales of codes are, in device memory. cuBLASLt's A is our b.
+heddle_rt_status setScales(const GemmCall &gemm,
+                           cublasLtMatmulDesc_t operation) {
+  if (!gemm.isScaled())
+    return HEDDLE_RT_OK;
+  const std::pair<cublasLtMatmulDescAttributes_t, const float *> scales[] = {
+      {CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, gemm.args.scale_b},
+      {CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, gemm.args.scale_a}};
+  for (const auto &[attribute, scale] : scales)
+    HEDDLE_RT_TRY(checked(cublasLtMatmulDescSetAttribute(operation, attribute,
+                                                         &scale, sizeof scale),
+                          "{}: a scale", gemm.name()));
+  return HEDDLE_RT_OK;
 }
 
 /// A row-major matrix is a column-major one with rows and columns exchanged.
@@ -69,6 +86,7 @@ Products::Key Products::keyOf(const GemmCall &gemm, const void *a,
           x.stride_b,
           x.stride_c,
           x.a,
+          x.b,
           x.c,
           x.beta == 0,
           alignmentOf(a),
@@ -96,6 +114,7 @@ heddle_rt_status Products::make(const GemmCall &gemm, const Key &key,
                             product.operation, CUBLASLT_MATMUL_DESC_TRANSB,
                             &second, sizeof second),
                         "{}: transpose of a", gemm.name()));
+  HEDDLE_RT_TRY(setScales(gemm, product.operation));
   HEDDLE_RT_TRY(makeLayout(gemm, gemm.a, &product.a));
   HEDDLE_RT_TRY(makeLayout(gemm, gemm.b, &product.b));
   HEDDLE_RT_TRY(makeLayout(gemm, gemm.c, &product.c));
@@ -118,10 +137,10 @@ heddle_rt_status Products::choose(const GemmCall &gemm, const Key &key,
               "{}: workspace", gemm.name()));
   // As cuBLASLt sees them: its A is our b.
   const std::pair<cublasLtMatmulPreferenceAttributes_t, int64_t> alignments[] =
-      {{CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, key[14]},
-       {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, key[13]},
-       {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, key[15]},
-       {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, key[15]}};
+      {{CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, key[15]},
+       {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, key[14]},
+       {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, key[16]},
+       {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, key[16]}};
   for (const auto &[attribute, bytes] : alignments) {
     const auto value = uint32_t(bytes);
     HEDDLE_RT_TRY(checked(cublasLtMatmulPreferenceSetAttribute(
@@ -151,6 +170,7 @@ heddle_rt_status Products::run(heddle_rt_stream *stream, const GemmCall &gemm,
     known = std::move(made);
   }
   const Product &product = *known;
+  HEDDLE_RT_TRY(setScales(gemm, product.operation)); // each layer's are its own
   if (!stream->workspace && product.choice.workspaceSize > 0)
     HEDDLE_RT_TRY(checked(cudaMalloc(&stream->workspace, kWorkspaceBytes),
                           "{}: workspace of {} bytes for stream {}",

@@ -27,7 +27,7 @@ public:
 
 private:
   /// All that an algorithm is chosen by.
-  using Key = std::array<int64_t, 18>;
+  using Key = std::array<int64_t, 19>;
   struct Product {
     cublasLtMatmulDesc_t operation = nullptr;
     cublasLtMatrixLayout_t a = nullptr, b = nullptr, c = nullptr;

@@ -60,7 +60,8 @@ float amaxOf(const std::vector<T> &values) {
   float amax = -1;
   withStream([&](heddle_rt_context *context, heddle_rt_stream *stream) {
     heddle::test::OnDevice<T> x(context, stream, values);
-    heddle::test::OnDevice<float> most(context, stream, {0});
+    // What is there before is no part of it.
+    heddle::test::OnDevice<float> most(context, stream, {1e30f});
     ASSERT_EQ(heddle_rt_amax(stream, "amax", x.data(), int64_t(values.size()),
                              dtypeOf<T>(), most.data()),
               HEDDLE_RT_OK)
@@ -152,6 +153,31 @@ TEST(Quantize, GivesTheNearestCodesOfTheWholeRange) {
   }
 }
 
+// More than a block takes at a time, in both directions and with tails.
+template <class T>
+void checkTurned(int64_t rows, int64_t columns) {
+  const auto values = valuesOf<T>(rows * columns, 3, 5);
+  const float amax = amaxOf(values);
+  const auto plain = quantize<T, f8e4m3>(values, rows, amax);
+  const auto turned = quantize<T, f8e4m3>(values, rows, amax, true);
+  EXPECT_EQ(plain.scale, turned.scale);
+  for (int64_t row = 0; row < rows; ++row)
+    for (int64_t column = 0; column < columns; ++column) {
+      const auto at = size_t(row * columns + column);
+      f8e4m3 own;
+      heddle::narrow(heddle::widen(values[at]) * (448 / amax), own);
+      ASSERT_EQ(plain.codes[at].bits, own.bits) << row << ", " << column;
+      ASSERT_EQ(turned.codes[size_t(column * rows + row)].bits, own.bits)
+          << row << ", " << column;
+    }
+}
+
+TEST(Quantize, TurnedCodesAreTheSame) {
+  checkTurned<bf16>(130, 70);
+  checkTurned<float>(67, 129);
+  checkTurned<bf16>(1, 1);
+}
+
 TEST(Quantize, HasScalesForAllAmaxes) {
   const std::vector<float> values = {1, -2, 0.5f, 0};
   // 0: as they are. 448 / 3 is between 2^7 and 2^8.
@@ -172,7 +198,7 @@ TEST(Quantize, HasScalesForAllAmaxes) {
 }
 
 TEST(Quantize, ProductsOfCodesAreExactButForTheSum) {
-  const int64_t m = 9, n = 6, k = 130;
+  const int64_t m = 9, n = 8, k = 144; // as GPUs want them: 16 bytes
   const auto a = valuesOf<bf16>(m * k, 2, 3), b = valuesOf<bf16>(n * k, 40, 4);
   const auto x = quantize<bf16, f8e4m3>(a, m, amaxOf(a));
   const auto y = quantize<bf16, f8e5m2>(b, n, amaxOf(b));
@@ -209,6 +235,20 @@ TEST(Quantize, ProductsOfCodesAreExactButForTheSum) {
         ASSERT_NEAR(got[size_t(i * n + j)], 0.5 + scale * sum,
                     1e-6 * (1 + scale * size));
       }
+    // The same product with other scales, as of another layer.
+    heddle::test::OnDevice<float> others(context, stream,
+                                         {2 * x.scale, y.scale});
+    args.scale_a = others.data(), args.scale_b = others.data() + 1;
+    heddle::test::OnDevice<float> d(context, stream,
+                                    std::vector<float>(m * n, 0.0f));
+    ASSERT_EQ(
+        heddle_rt_gemm(stream, &args, left.data(), right.data(), d.data()),
+        HEDDLE_RT_OK)
+        << heddle_rt_last_error();
+    const std::vector<float> twice = d.read();
+    for (size_t i = 0; i < got.size(); ++i)
+      ASSERT_NEAR(twice[i], 2 * (got[i] - 0.5f),
+                  1e-4f * (1 + std::abs(got[i])));
     args.scale_b = nullptr;
     EXPECT_EQ(
         heddle_rt_gemm(stream, &args, left.data(), right.data(), c.data()),

@@ -191,13 +191,6 @@ static int runCompile() {
   Result<Inputs> inputs = readAll(warnings, code);
   if (!inputs)
     return refuse(inputs.error(), code);
-  if (wanted->cuda && !inputs->plan->precision.scaling.empty())
-    return refuse(
-        Error{fmt::format("--target cuda: precision recipe \"{}\" is not "
-                          "supported there yet; use --target host, or set "
-                          "precision.recipe to \"bf16\"",
-                          inputs->plan->precision.recipe)},
-        kAnswerIsNo);
   Result<NewFolder> folder = NewFolder::create(output.getValue());
   if (!folder)
     return refuse(folder.error());

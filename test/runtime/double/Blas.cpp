@@ -20,6 +20,7 @@ namespace {
 
 struct Description {
   cublasOperation_t a = CUBLAS_OP_N, b = CUBLAS_OP_N;
+  const float *scaleA = nullptr, *scaleB = nullptr; ///< on the device
 };
 struct Layout {
   cudaDataType type;
@@ -27,7 +28,10 @@ struct Layout {
   int32_t batch = 1;
   int64_t stride = 0;
 
-  int64_t size() const { return type == CUDA_R_32F ? 4 : 2; }
+  bool isCodes() const {
+    return type == CUDA_R_8F_E4M3 || type == CUDA_R_8F_E5M2;
+  }
+  int64_t size() const { return type == CUDA_R_32F ? 4 : isCodes() ? 1 : 2; }
   int64_t span() const {
     return ((batch - 1) * stride + (columns - 1) * leading + rows) * size();
   }
@@ -81,6 +85,28 @@ bool was(const char *function, cublasStatus_t &status) {
 struct Shape {
   int64_t m, n, k;
 };
+/// "To use FP8 kernels, the following set of requirements must be satisfied"
+/// [CUBLAS, cublasLtMatmul].
+cublasStatus_t checkCodes(const Description &op, const Layout &a,
+                          const Layout &b, const Layout &d, int64_t k) {
+  const auto unsupported = [](const char *why) {
+    return refuse(CUBLAS_STATUS_NOT_SUPPORTED,
+                  std::string("a product of 8 bits: ") + why +
+                      " [CUBLAS, cublasLtMatmul]");
+  };
+  if (op.a != CUBLAS_OP_T || op.b != CUBLAS_OP_N)
+    return unsupported("A must be transposed and B not");
+  if (a.type == CUDA_R_8F_E5M2 && b.type == CUDA_R_8F_E5M2)
+    return unsupported("both operands are E5M2");
+  if (d.type != CUDA_R_16BF && d.type != CUDA_R_32F)
+    return unsupported("D is neither BF16 nor FP32 here");
+  for (const Layout *x : {&a, &b, &d})
+    if (x->leading * x->size() % 16 != 0)
+      return unsupported("a leading dimension is no multiple of 16 bytes");
+  return k % 16 == 0 ? CUBLAS_STATUS_SUCCESS
+                     : unsupported("k is no multiple of 16");
+}
+
 cublasStatus_t shapeOf(const Description &op, const Layout &a, const Layout &b,
                        const Layout &d, Shape &shape) {
   const int64_t m = op.a == CUBLAS_OP_T ? a.columns : a.rows;
@@ -95,8 +121,12 @@ cublasStatus_t shapeOf(const Description &op, const Layout &a, const Layout &b,
   // [CUBLAS, cublasLtMatmul: supported types of CUBLAS_COMPUTE_32F]
   const bool floats =
       a.type == CUDA_R_32F && b.type == CUDA_R_32F && d.type == CUDA_R_32F;
-  const bool narrow = a.type != CUDA_R_32F && b.type == a.type;
-  if (!floats && !narrow)
+  const bool narrow = a.type != CUDA_R_32F && !a.isCodes() && b.type == a.type;
+  if (a.isCodes() && b.isCodes()) {
+    const cublasStatus_t status = checkCodes(op, a, b, d, k);
+    if (status != CUBLAS_STATUS_SUCCESS)
+      return status;
+  } else if (!floats && !narrow)
     return refuse(CUBLAS_STATUS_NOT_SUPPORTED, "no product of these types");
   shape = {m, n, k};
   return m > 0 && n > 0 && k > 0 ? CUBLAS_STATUS_SUCCESS
@@ -104,6 +134,10 @@ cublasStatus_t shapeOf(const Description &op, const Layout &a, const Layout &b,
 }
 
 float read(const std::byte *data, cudaDataType type, int64_t at) {
+  if (type == CUDA_R_8F_E4M3)
+    return widen(heddle::f8e4m3{uint8_t(data[at])});
+  if (type == CUDA_R_8F_E5M2)
+    return widen(heddle::f8e5m2{uint8_t(data[at])});
   if (type == CUDA_R_32F) {
     float value;
     std::memcpy(&value, data + at * 4, 4);
@@ -156,6 +190,11 @@ struct Call {
   const void *aData, *bData;
   void *dData;
 
+  /// What the sum is multiplied by: scales are read when the product runs.
+  float factor() const {
+    return op.scaleA ? alpha * (*op.scaleB * *op.scaleA) : alpha;
+  }
+
   std::string run() const {
     for (int64_t i = 0; i < d.batch; ++i) {
       const std::vector<float> x = gather(a, aData, i), y = gather(b, bData, i);
@@ -165,8 +204,8 @@ struct Call {
       // Column major: the transposed product of row-major operands.
       if (dnnl_sgemm(op.b == CUBLAS_OP_T ? 'T' : 'N',
                      op.a == CUBLAS_OP_T ? 'T' : 'N', shape.n, shape.m, shape.k,
-                     alpha, y.data(), b.rows, x.data(), a.rows, beta, z.data(),
-                     shape.m) != dnnl_success)
+                     factor(), y.data(), b.rows, x.data(), a.rows, beta,
+                     z.data(), shape.m) != dnnl_success)
         return "oneDNN refused a product";
       for (int64_t c = 0; c < shape.n; ++c)
         for (int64_t r = 0; r < shape.m; ++r)
@@ -231,8 +270,15 @@ cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t x,
   cublasStatus_t status;
   if (was("cublasLtMatmulDescSetAttribute", status))
     return status;
-  return take(attribute == CUBLASLT_MATMUL_DESC_TRANSA ? as(x)->a : as(x)->b,
-              value, bytes);
+  switch (attribute) {
+  case CUBLASLT_MATMUL_DESC_A_SCALE_POINTER:
+    return take(as(x)->scaleA, value, bytes);
+  case CUBLASLT_MATMUL_DESC_B_SCALE_POINTER:
+    return take(as(x)->scaleB, value, bytes);
+  default:
+    return take(attribute == CUBLASLT_MATMUL_DESC_TRANSA ? as(x)->a : as(x)->b,
+                value, bytes);
+  }
 }
 
 cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *to,
@@ -337,6 +383,16 @@ static cublasStatus_t checkCall(const Algorithm &algorithm, const Call &call,
     return invalid("the workspace is too small, or not aligned to 256 bytes "
                    "[CUBLAS, cublasLtMatmul]");
   const int device = current().number;
+  if (call.a.isCodes()) {
+    if (!aligned(call.aData, 16) || !aligned(call.bData, 16) ||
+        !aligned(call.dData, 16))
+      return invalid("an operand of 8 bits is not aligned to 16 bytes [CUBLAS, "
+                     "cublasLtMatmul]");
+    for (const float *scale : {call.op.scaleA, call.op.scaleB})
+      if (std::string why = memory().check(scale, sizeof *scale, device);
+          !why.empty())
+        return invalid("cublasLtMatmul: a scale: " + why);
+  }
   for (const std::string &why :
        {memory().check(workspace, algorithm.workspace, device),
         memory().check(call.aData, size_t(call.a.span()), device),

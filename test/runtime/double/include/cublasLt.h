@@ -36,6 +36,8 @@ typedef cublasLtMatmulPreferenceOpaque_t *cublasLtMatmulPreference_t;
 typedef enum {
   CUBLASLT_MATMUL_DESC_TRANSA = 3,
   CUBLASLT_MATMUL_DESC_TRANSB = 4,
+  CUBLASLT_MATMUL_DESC_A_SCALE_POINTER = 17,
+  CUBLASLT_MATMUL_DESC_B_SCALE_POINTER = 18,
 } cublasLtMatmulDescAttributes_t;
 typedef enum {
   CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT = 5,

@@ -66,6 +66,13 @@ T __shfl_down_sync(unsigned mask, T value, unsigned lanes) {
   return heddle::gpu::shuffled(mask, value, from < 32 ? from : own);
 }
 
+/// Threads take turns only where they wait for each other.
+inline unsigned atomicMax(unsigned *to, unsigned value) {
+  const unsigned before = *to;
+  *to = before > value ? before : value;
+  return before;
+}
+
 template <class... Parameters, class... Arguments>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t *config,
                                void (*kernel)(Parameters...),
