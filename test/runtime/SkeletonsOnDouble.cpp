@@ -9,6 +9,7 @@
 
 #include "test/runtime/SkeletonCompare.h"
 
+#include "runtime/common/Status.h"
 #include "runtime/ranks/RunRanks.h"
 #include "test/runtime/double/Double.h"
 
