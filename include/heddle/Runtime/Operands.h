@@ -104,10 +104,12 @@ struct Operand {
                                  int64_t columns) const {
     T *p = data;
     if constexpr (s == Full || s == PerRow) {
-      if (group != 1)
-        row /= group;
-      if (period != 0)
-        row %= period;
+      if constexpr (m == Read) { // grouped and repeated rows are only read
+        if (group != 1)
+          row /= group;
+        if (period != 0)
+          row %= period;
+      }
       p += s == Full ? row * (pitch ? pitch : columns) + column : row;
     } else if constexpr (s == PerColumn) {
       p += column;
