@@ -164,10 +164,12 @@ SmallVector<Access> RopeOp::getAccesses() {
 }
 SmallVector<Access> AmaxOp::getAccesses() { return accessTwo(*this); }
 SmallVector<Access> QuantizeOp::getAccesses() {
-  return {accessWhole(getInput(), true, false),
-          accessWhole(getAmax(), true, false),
-          accessWhole(getCodes(), false, true),
-          accessWhole(getScale(), false, true)};
+  SmallVector<Access> accesses = {accessWhole(getInput(), true, false),
+                                  accessWhole(getCodes(), false, true),
+                                  accessWhole(getScale(), false, true)};
+  if (getAmax())
+    accesses.push_back(accessWhole(getAmax(), true, false));
+  return accesses;
 }
 SmallVector<Access> ZeroOp::getAccesses() {
   return {accessWhole(getOutput(), false, true)};

@@ -130,11 +130,12 @@ LogicalResult BufType::verify(function_ref<InFlightDiagnostic()> emitError,
                               ArrayRef<int64_t> strides) {
   if (!elementType.isF32() && !elementType.isF64() && !elementType.isBF16() &&
       !elementType.isF16() &&
-      !isa<Float8E4M3FNType, Float8E5M2Type>(elementType) &&
+      !isa<Float8E4M3FNType, Float8E5M2Type, Float8E8M0FNUType>(elementType) &&
       !elementType.isSignlessInteger(8) && !elementType.isSignlessInteger(32) &&
       !elementType.isSignlessInteger(64)) // T1
     return emitError() << "a buffer's element type must be f32, f64, bf16, "
-                          "f16, f8E4M3FN, f8E5M2, i8, i32 or i64, got "
+                          "f16, f8E4M3FN, f8E5M2, f8E8M0FNU, i8, i32 or "
+                          "i64, got "
                        << elementType;
   if (llvm::any_of(shape, [](int64_t size) { return size < 0; })) // T2
     return emitError() << "a buffer's sizes must be static";

@@ -3,6 +3,7 @@
 #include "dialects/Rt/RtVerifyWork.h"
 
 #include "llvm/ADT/STLExtras.h"
+#include "llvm/Support/MathExtras.h"
 
 using namespace mlir;
 using namespace heddle::rt;
@@ -17,20 +18,38 @@ static bool isNumber(Value buffer) {
   return type.getNumElements() == 1 && type.getElementType().isF32();
 }
 
-static LogicalResult verifyScaled(WorkOpInterface op, Value input,
-                                  std::initializer_list<Value> numbers) {
+/// Whether a buffer has a scale for each block of a matrix of so many rows and
+/// columns.
+static bool hasScales(Value buffer, int64_t rows, int64_t columns,
+                      int64_t blockRows, int64_t blockColumns) {
+  auto type = cast<BufType>(buffer.getType());
+  Type element = type.getElementType();
+  return (element.isF32() || isa<Float8E8M0FNUType>(element)) &&
+         type.isContiguous() &&
+         type.getNumElements() ==
+             llvm::divideCeilSigned(rows, blockRows) *
+                 llvm::divideCeilSigned(columns, blockColumns);
+}
+
+static bool areBlocks(ArrayRef<int64_t> sizes, size_t expected) {
+  return sizes.size() == expected &&
+         llvm::all_of(sizes, [](int64_t size) { return size > 0; });
+}
+
+static LogicalResult verifyInput(WorkOpInterface op, Value input) {
   Type element = cast<BufType>(input.getType()).getElementType();
   if (!element.isF32() && !element.isBF16() && !element.isF16()) // C1
     return op->emitOpError() << "needs f32, bf16 or f16, got " << element;
-  if (!llvm::all_of(numbers, isNumber)) // C1
-    return op->emitOpError() << "needs one f32 as amax and as scale";
   if (failed(verifyContiguous(op, input))) // C1
     return failure();
   return LogicalResult(verifyStream(op)); // C2
 }
 
 LogicalResult AmaxOp::verify() {
-  return verifyScaled(*this, getInput(), {getOutput()});
+  if (!isNumber(getOutput())) // C1
+    return emitOpError() << "needs one f32 as its result, got "
+                         << getOutput().getType();
+  return verifyInput(*this, getInput());
 }
 
 LogicalResult QuantizeOp::verify() {
@@ -40,7 +59,21 @@ LogicalResult QuantizeOp::verify() {
       input.getNumElements() % getRows() != 0) // C1
     return emitOpError() << "cannot make " << codes << " of " << getRows()
                          << " rows of " << input;
-  return verifyScaled(*this, getInput(), {getAmax(), getScale()});
+  if (static_cast<bool>(getAmax()) != getBlocks().empty()) // C3
+    return emitOpError() << "needs either the largest magnitude or blocks";
+  if (getAmax() && (!isNumber(getAmax()) || !isNumber(getScale()))) // C3
+    return emitOpError() << "needs one f32 as amax and as scale";
+  if (ArrayRef<int64_t> blocks = getBlocks(); !blocks.empty()) {
+    int64_t rows = getRows(), columns = input.getNumElements() / rows;
+    if (getTransposed())
+      std::swap(rows, columns);
+    if (!areBlocks(blocks, 2) ||
+        !hasScales(getScale(), rows, columns, blocks[0], blocks[1])) // C3
+      return emitOpError() << "needs a scale, f32 or f8E8M0FNU, for each block "
+                           << "of a matrix of " << rows << " x " << columns
+                           << ", got " << getScale().getType();
+  }
+  return verifyInput(*this, getInput());
 }
 
 static LogicalResult verifyMatrix(GemmOp op, StringRef name,
@@ -54,6 +87,38 @@ static LogicalResult verifyMatrix(GemmOp op, StringRef name,
     return op.emitOpError() << "touches " << access.span << " bytes of " << name
                             << ", which has " << span;
   return success();
+}
+
+/// C6
+static LogicalResult verifyScales(GemmOp op, bool narrow) {
+  OperandRange scales = op.getScales();
+  if (scales.size() != (narrow ? 2 : 0) ||
+      (op.getBlocks().empty() && !llvm::all_of(scales, isNumber)))
+    return op.emitOpError()
+           << "needs " << (narrow ? "two scales, f32" : "no scale") << ", got "
+           << scales.size();
+  ArrayRef<int64_t> blocks = op.getBlocks();
+  if (blocks.empty())
+    return success();
+  if (!narrow || op.getTransposeA() || !op.getTransposeB() ||
+      op.getBatch() != 1 || !areBlocks(blocks, 3))
+    return op.emitOpError()
+           << "has blocks of scales, so it must be one product "
+              "of codes with B transposed, and three sizes "
+              "above 0, got "
+           << op.getBlocksAttr();
+  auto formatOf = [](Value scale) {
+    return cast<BufType>(scale.getType()).getElementType();
+  };
+  if (hasScales(scales[0], op.getM(), op.getK(), blocks[0], blocks[2]) &&
+      hasScales(scales[1], op.getN(), op.getK(), blocks[1], blocks[2]) &&
+      formatOf(scales[0]) == formatOf(scales[1]))
+    return success();
+  return op.emitOpError() << "needs a scale, f32 or f8E8M0FNU, for each block "
+                          << "of " << op.getM() << " x " << op.getK()
+                          << " and of " << op.getN() << " x " << op.getK()
+                          << ", got " << scales[0].getType() << " and "
+                          << scales[1].getType();
 }
 
 LogicalResult GemmOp::verify() {
@@ -81,11 +146,8 @@ LogicalResult GemmOp::verify() {
              : a != b || !isa<FloatType>(a) || (c != a && !c.isF32())) // C3
     return emitOpError() << "cannot multiply " << a << " by " << b << " into "
                          << c;
-  if (getScales().size() != (narrow ? 2 : 0) ||
-      !llvm::all_of(getScales(), isNumber)) // C6
-    return emitOpError() << "needs "
-                         << (narrow ? "two scales, f32" : "no scale")
-                         << ", got " << getScales().size();
+  if (failed(verifyScales(*this, narrow)))
+    return failure();
   // Whole products one behind the other, or the rows of one between those of
   // the next.
   int64_t whole = (getM() - 1) * getLdc() + getN();

@@ -21,6 +21,20 @@ FailureOr<std::optional<Scaling>> Scaling::of(ContractOp op) {
       return op.emitOpError()
              << kScaledName << " needs two formats of 8 bits, got " << given;
   scaling.powerOfTwo = entries.contains("power_of_two");
+  if (auto blocks = entries.getAs<DenseI64ArrayAttr>("blocks")) {
+    scaling.blocks.assign(blocks.asArrayRef().begin(),
+                          blocks.asArrayRef().end());
+    auto scales = entries.getAs<TypeAttr>("scales");
+    scaling.scales = scales ? scales.getValue() : Type();
+    bool fits = scales && (scaling.scales.isF32() ||
+                           isa<Float8E8M0FNUType>(scaling.scales));
+    if (!fits || scaling.blocks.size() != 3 ||
+        llvm::any_of(scaling.blocks, [](int64_t size) { return size < 1; }))
+      return op.emitOpError() << kScaledName
+                              << " needs blocks of three sizes above 0 and "
+                                 "scales of f32 or f8E8M0FNU, got "
+                              << given;
+  }
   return std::optional<Scaling>(scaling);
 }
 
@@ -30,5 +44,9 @@ void Scaling::set(ContractOp op) const {
   entries.set("formats", builder.getTypeArrayAttr({formats[0], formats[1]}));
   if (powerOfTwo)
     entries.set("power_of_two", builder.getUnitAttr());
+  if (!blocks.empty()) {
+    entries.set("blocks", builder.getDenseI64ArrayAttr(blocks));
+    entries.set("scales", TypeAttr::get(scales));
+  }
   op->setAttr(kScaledName, entries.getDictionary(op.getContext()));
 }

@@ -13,20 +13,27 @@ def Transformer_ContractOp : Transformer_ComputedRuleOp<"contract", [HasGradient
   let description = [{
     The spec is an einsum of two operands and its own factor rule. Both gradients
     of a contract are contracts. Operands that are codes of `quantize` come with
-    their two scales, by which the sum of products is multiplied.
+    their two scales, by which products of codes are multiplied. With `blocks` [x,
+    y, length] scales belong to blocks: of x rows of the left operand, y of the
+    right one and `length` numbers that are summed over, where an operand is the
+    matrix of its letters that are kept and those that are summed, its last.
 
     Constraints: (C1) every letter of the spec stands in at least two of its
-    three lists, and in none of them twice; (C2) there are two scales or none.
+    three lists, and in none of them twice; (C2) there are two scales or none;
+    (C3) with `blocks`, three numbers above 0, the letters that are summed come
+    last in both operands, and scales are matrices of a number per block;
+    without, they are numbers.
 
     ```mlir
     %q = transformer.contract "b s d, g r k d -> b s g r k" %n1, %wq : (tensor<4x32x64xf32>, tensor<2x2x16x64xf32>) -> tensor<4x32x2x2x16xf32>
     %u = transformer.contract "b s d, f d -> b s f" %n2_codes, %wu_codes scaled %n2_scale, %wu_scale : (tensor<4x32x64xf8E4M3FN>, tensor<96x64xf8E4M3FN>, tensor<f32>, tensor<f32>) -> tensor<4x32x96xbf16>
+    %v = transformer.contract "b s d, f d -> b s f" %n2_codes, %wu_codes scaled %n2_scales, %wu_scales blocks [1, 48, 32] : (tensor<4x32x64xf8E4M3FN>, tensor<96x64xf8E4M3FN>, tensor<128x2xf32>, tensor<2x2xf32>) -> tensor<4x32x96xbf16>
     ```
   }];
   let arguments = (ins StrAttr:$spec, Transformer_Float:$lhs, Transformer_Float:$rhs,
-                       Variadic<Transformer_Float>:$scales);
+                       Variadic<Transformer_Float>:$scales, DefaultValuedAttr<DenseI64ArrayAttr, "{}">:$blocks);
   let results = (outs Transformer_Float:$result);
-  let assemblyFormat = "$spec $lhs `,` $rhs (`scaled` $scales^)? attr-dict `:` functional-type(operands, results)";
+  let assemblyFormat = "$spec $lhs `,` $rhs (`scaled` $scales^)? (`blocks` $blocks^)? attr-dict `:` functional-type(operands, results)";
   let builders = [OpBuilder<(ins "::mlir::Type":$result, "::llvm::StringRef":$spec, "::mlir::Value":$lhs, "::mlir::Value":$rhs), [{
     build($_builder, $_state, result, spec, lhs, rhs, ::mlir::ValueRange());
   }]>];
@@ -52,7 +59,7 @@ def Transformer_AmaxOp : Transformer_RuleOp<"amax", "... -> ; max ..."> {
 }
 
 def Transformer_QuantizeOp : Transformer_ComputedRuleOp<"quantize"> {
-  let summary = "Codes of a narrow format, and the number that they are to be multiplied by";
+  let summary = "Codes of a narrow format, and the scales that they are to be multiplied by";
   let description = [{
     With `up` = the format's largest number / `amax`, as large as fp32 has it
     (with `power_of_two` the power of two below): each code is `input` x `up`,
@@ -63,23 +70,32 @@ def Transformer_QuantizeOp : Transformer_ComputedRuleOp<"quantize"> {
     formats want what they sum over last in both operands. The gradient of
     rounding is the identity.
 
-    These are ops of one rank's program: of which ranks `amax` is the largest is
-    decided in front of them.
+    Without `blocks` there is one scale, and `amax` is given: of which ranks it
+    is the largest is decided in front of the op. With `blocks` [rows, columns]
+    `over` n, codes are a matrix, its columns their last n dimensions; each block
+    of it has a scale, from its own largest magnitude, in a matrix of as many
+    numbers as there are blocks. Those at the matrix' ends may be smaller.
 
-    Constraints: (C1) `rotate` is a dimension of the input, or 0; (C2) amax
-    and scale are f32. By the factor rule the codes have the input's sizes,
-    rotated, and the two numbers no dimensions.
+    These are ops of one rank's program.
+
+    Constraints: (C1) `rotate` is a dimension of the input, or 0; (C2) scales
+    are f32, or where they are powers of two f8E8M0FNU; (C3) either `amax`, f32,
+    is there and the scale a number, or `blocks`, two numbers above 0, which are
+    over as many dimensions as `rotate`, if that is not 0, and scales fit. By the
+    factor rule the codes have the input's sizes, rotated.
 
     ```mlir
     %n2_codes, %n2_scale = transformer.quantize %n2, %n2_amax : (tensor<4x32x64xbf16>, tensor<f32>) -> (tensor<4x32x64xf8E4M3FN>, tensor<f32>)
     %n2_turned, %n2_scale2 = transformer.quantize %n2, %n2_amax rotate 2 : (tensor<4x32x64xbf16>, tensor<f32>) -> (tensor<64x4x32xf8E4M3FN>, tensor<f32>)
+    %n2_blocks, %n2_scales = transformer.quantize %n2 rotate 2 blocks [1, 32] over 2 power_of_two : (tensor<4x32x64xbf16>) -> (tensor<64x4x32xf8E4M3FN>, tensor<64x4xf8E8M0FNU>)
     ```
   }];
-  let arguments = (ins Transformer_Float:$input, Transformer_Float:$amax,
+  let arguments = (ins Transformer_Float:$input, Optional<Transformer_Float>:$amax,
                        DefaultValuedAttr<ConfinedAttr<I64Attr, [IntNonNegative]>, "0">:$rotate,
+                       DefaultValuedAttr<DenseI64ArrayAttr, "{}">:$blocks, DefaultValuedAttr<ConfinedAttr<I64Attr, [IntNonNegative]>, "0">:$over,
                        UnitAttr:$power_of_two);
   let results = (outs Transformer_Float:$codes, Transformer_Float:$scale);
-  let assemblyFormat = "$input `,` $amax (`rotate` $rotate^)? (`power_of_two` $power_of_two^)? attr-dict `:` functional-type(operands, results)";
+  let assemblyFormat = "$input (`,` $amax^)? (`rotate` $rotate^)? (`blocks` $blocks^)? (`over` $over^)? (`power_of_two` $power_of_two^)? attr-dict `:` functional-type(operands, results)";
   let hasVerifier = 1;
 }
 

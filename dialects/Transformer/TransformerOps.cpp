@@ -39,8 +39,12 @@ std::string ContractOp::getFactorRule() {
   std::string scales;
   for (size_t i = 0; i < getScales().size(); ++i)
     scales += ", ";
+  bool hasBlocks = !getBlocks().empty() && getScales().size() == 2;
+  if (hasBlocks)
+    scales = ", b.x b.k, b.y b.k";
   return left.str() + scales + "->" + right.str() + "; linear 0 1" +
-         (summed.empty() ? "" : "; sum" + summed);
+         (summed.empty() ? "" : "; sum" + summed) +
+         (hasBlocks ? "; whole b.x b.y b.k" : "");
 }
 
 /// Of the codes too, whose factors are the input's, rotated.
@@ -50,7 +54,9 @@ std::string QuantizeOp::getFactorRule() {
     factors.push_back("q" + std::to_string(i));
   SmallVector<std::string> rotated(factors);
   std::rotate(rotated.begin(), rotated.begin() + getRotate(), rotated.end());
-  return llvm::join(factors, " ") + ", -> " + llvm::join(rotated, " ") + ",";
+  return llvm::join(factors, " ") + (getAmax() ? "," : "") + " -> " +
+         llvm::join(rotated, " ") + "," +
+         (getBlocks().empty() ? "" : "b.x b.k");
 }
 
 /// Names for the dimensions of a bias: `o0 o1 ...`.
@@ -156,7 +162,8 @@ int64_t ContractOp::getFlops() {
   FailureOr<dist::FactorRule> rule = dist::getFactorRule(*this);
   int64_t product = 2;
   llvm::SmallDenseSet<unsigned> seen;
-  for (auto [factors, value] : llvm::zip(rule->operands, getOperands()))
+  const Value sides[] = {getLhs(), getRhs()}; // no factors of scales
+  for (auto [factors, value] : llvm::zip(rule->operands, sides))
     for (auto [dim, factor] : llvm::enumerate(factors))
       if (seen.insert(factor).second)
         product *= cast<RankedTensorType>(value.getType()).getDimSize(dim);

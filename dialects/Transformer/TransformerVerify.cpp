@@ -6,9 +6,70 @@
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/ADT/StringMap.h"
 #include "llvm/ADT/StringSet.h"
+#include "llvm/Support/MathExtras.h"
 
 using namespace mlir;
 using namespace heddle::transformer;
+
+/// A scale for each block of a matrix whose rows and columns are dimensions of
+/// these sizes.
+static LogicalResult verifyScales(Operation *op, Value scale,
+                                  ArrayRef<int64_t> rows,
+                                  ArrayRef<int64_t> columns,
+                                  ArrayRef<int64_t> blocks) {
+  if (blocks.size() != 2 ||
+      llvm::any_of(blocks, [](int64_t size) { return size < 1; }))
+    return op->emitOpError() << "needs blocks of two sizes above 0";
+  auto type = cast<RankedTensorType>(scale.getType());
+  const int64_t expected[] = {
+      llvm::divideCeilSigned(ShapedType::getNumElements(rows), blocks[0]),
+      llvm::divideCeilSigned(ShapedType::getNumElements(columns), blocks[1])};
+  if (type.getShape() == ArrayRef(expected))
+    return success();
+  return op->emitOpError() << "needs a scale for each of " << expected[0]
+                           << " x " << expected[1] << " blocks, got " << type;
+}
+
+static LogicalResult verifyNumbers(QuantizeOp op) {
+  for (Value number : {Value(op.getAmax()), Value(op.getScale())})
+    if (auto type = cast<RankedTensorType>(number.getType());
+        type.getRank() != 0 || !type.getElementType().isF32())
+      return op.emitOpError() << "needs numbers of f32, got " << type;
+  return success();
+}
+
+/// C3
+static LogicalResult verifyBlocks(ContractOp op) {
+  ArrayRef<int64_t> blocks = op.getBlocks();
+  if (blocks.empty())
+    return success();
+  if (blocks.size() != 3 || op.getScales().size() != 2)
+    return op.emitOpError() << "has blocks, so it needs three sizes and two "
+                               "scales";
+  auto [left, right] = op.getSpec().split("->");
+  auto [first, second] = left.split(",");
+  const Value operands[] = {op.getLhs(), op.getRhs()};
+  SmallVector<StringRef> kept;
+  llvm::SplitString(right, kept);
+  const StringRef sides[] = {first, second};
+  for (auto [i, list] : llvm::enumerate(sides)) {
+    SmallVector<StringRef> letters;
+    llvm::SplitString(list, letters);
+    auto isKept = [&](StringRef letter) {
+      return llvm::is_contained(kept, letter);
+    };
+    size_t rows = llvm::find_if_not(letters, isKept) - letters.begin();
+    if (llvm::any_of(ArrayRef(letters).drop_front(rows), isKept))
+      return op.emitOpError() << "has blocks, so what is summed over must come "
+                                 "last in '"
+                              << list.trim() << "'";
+    auto shape = cast<RankedTensorType>(operands[i].getType()).getShape();
+    if (failed(verifyScales(op, op.getScales()[i], shape.take_front(rows),
+                            shape.drop_front(rows), {blocks[i], blocks[2]})))
+      return failure();
+  }
+  return success();
+}
 
 LogicalResult ContractOp::verify() {
   auto [left, right] = getSpec().split("->");
@@ -33,19 +94,33 @@ LogicalResult ContractOp::verify() {
   if (size_t scales = getScales().size(); scales != 0 && scales != 2) // C2
     return emitOpError() << "has " << scales
                          << " scales, expected one of each operand or none";
-  return success();
+  return verifyBlocks(*this);
 }
 
 LogicalResult QuantizeOp::verify() {
   int64_t rank = cast<RankedTensorType>(getInput().getType()).getRank();
-  if (int64_t rotate = getRotate(); rotate != 0 && rotate >= rank) // C1
+  int64_t rotate = getRotate(), over = getOver();
+  if (rotate != 0 && rotate >= rank) // C1
     return emitOpError() << "cannot rotate a tensor of rank " << rank << " by "
                          << rotate;
-  for (Value number : {getAmax(), getScale()})
-    if (auto type = cast<RankedTensorType>(number.getType());
-        !type.getElementType().isF32()) // C2
-      return emitOpError() << "needs numbers of f32, got " << type;
-  return success();
+  RankedTensorType scale = getScale().getType();
+  if (!scale.getElementType().isF32() &&
+      !(getPowerOfTwo() &&
+        isa<Float8E8M0FNUType>(scale.getElementType()))) // C2
+    return emitOpError() << "needs scales of f32, or as powers of two of "
+                            "f8E8M0FNU, got "
+                         << scale;
+  if (static_cast<bool>(getAmax()) != getBlocks().empty()) // C3
+    return emitOpError() << "needs either the largest magnitude or blocks";
+  if (getAmax())
+    return verifyNumbers(*this); // C3
+  if (over < 1 || over > rank || (rotate != 0 && rotate != over))
+    return emitOpError() << "has blocks over " << over
+                         << " dimensions of its codes' " << rank // C3
+                         << ", rotated by " << rotate;
+  ArrayRef<int64_t> codes = getCodes().getType().getShape();
+  return verifyScales(*this, getScale(), codes.drop_back(over),
+                      codes.take_back(over), getBlocks());
 }
 
 LogicalResult RopeOp::verify() {

@@ -43,8 +43,10 @@ struct Linear {
   std::int64_t inner = 0, columns = 0; ///< numbers of a token that go in, out
   AxisList inputAxes, outputAxes;      ///< that cut those
   AxisList weightAxes;
+  bool isScaled = false;
 
-  /// Operands of forward, of the gradient of the input, of the weight's.
+  /// Operands, if they are scaled, of forward, of the gradient of the input, of
+  /// the weight's.
   std::vector<BlockOp::Operand> forward(const std::string &input,
                                         std::int64_t tokens) const;
   std::vector<BlockOp::Operand> ofInput(const std::string &gradient,

@@ -249,7 +249,7 @@ PointShape EstimateTables::makeShape(const PlanPoint &point) {
     shape.sparse = standIn->withoutMlp;
   for (LayerShape *layer : {&shape.plain, &shape.sparse})
     scale(*layer, standIn->sizes.tokens(), sizes.tokens());
-  if (sizes.formats.scalesProducts)
+  if (sizes.formats.scaling)
     for (const auto &[at, kind] : kKinds)
       shape.plain.frames[static_cast<std::size_t>(at)] =
           shape.sparse.frames[static_cast<std::size_t>(at)] =

@@ -87,7 +87,7 @@ AxisList RankSizes::sentInParts() const {
 }
 
 bool RankSizes::valuesStayPartial() const {
-  return !formats.scalesProducts && !copies.empty() && d < kvHeads * k &&
+  return !formats.scales("wv") && !copies.empty() && d < kvHeads * k &&
          d < b * length * ranks(data);
 }
 
@@ -160,7 +160,11 @@ void Reader::readFormats() {
   sizes.formats.gradients = bytesOf(plan.precision.gradients);
   sizes.formats.reduce = bytesOf(plan.precision.reduce);
   sizes.formats.hasMaster = plan.precision.master != "none";
-  sizes.formats.scalesProducts = !plan.precision.scaling.empty();
+  sizes.formats.scaling = scalingOf(plan.precision);
+  const std::vector<std::string> plain = plainParameters(plan, model);
+  for (const ParameterFamily &family : parameters(model))
+    if (std::count(plain.begin(), plain.end(), family.name))
+      sizes.formats.plain.push_back(family.argument);
 }
 
 void Reader::readStorage() {

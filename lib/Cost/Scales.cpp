@@ -8,7 +8,19 @@
 using namespace heddle;
 using namespace heddle::detail;
 
-Linear detail::linearOf(const RankSizes &sizes, const std::string &name) {
+/// The argument that a product is with.
+static std::string_view argumentOf(const RankSizes &sizes,
+                                   const std::string &product) {
+  static constexpr std::pair<std::string_view, std::string_view> kArguments[] =
+      {{"q", "wq"},    {"k", "wk"},  {"v", "wv"}, {"a", "wo"},
+       {"gate", "wg"}, {"up", "wu"}, {"dn", "wd"}};
+  for (const auto &[name, argument] : kArguments)
+    if (name == product && sizes.find(Segment::Block, argument))
+      return argument;
+  return "wqkv";
+}
+
+static Linear sizesOf(const RankSizes &sizes, const std::string &name) {
   const std::int64_t keys = sizes.g * sizes.k;
   const AxisList kv(sizes.heads.begin(),
                     sizes.heads.end() - std::ssize(sizes.copies));
@@ -23,30 +35,43 @@ Linear detail::linearOf(const RankSizes &sizes, const std::string &name) {
   return {name, sizes.d, sizes.f, {}, sizes.ffn, sizes.ffn}; // gate, up
 }
 
+Linear detail::linearOf(const RankSizes &sizes, const std::string &name) {
+  Linear linear = sizesOf(sizes, name);
+  linear.isScaled = sizes.formats.scales(argumentOf(sizes, name));
+  return linear;
+}
+
 std::vector<BlockOp::Operand> Linear::forward(const std::string &input,
                                               std::int64_t tokens) const {
-  return {{input, tokens * inner, inputAxes, false, false},
-          {"weight of " + name, inner * columns, weightAxes, false, true}};
+  if (!isScaled)
+    return {};
+  return {{input, tokens, inner, inputAxes, false, false},
+          {"weight of " + name, columns, inner, weightAxes, false, true}};
 }
 
 std::vector<BlockOp::Operand> Linear::ofInput(const std::string &gradient,
                                               std::int64_t tokens) const {
-  return {{gradient, tokens * columns, outputAxes, false, false},
-          {"weight of " + name, inner * columns, weightAxes, true, true}};
+  if (!isScaled)
+    return {};
+  return {{gradient, tokens, columns, outputAxes, false, false},
+          {"weight of " + name, inner, columns, weightAxes, true, true}};
 }
 
 std::vector<BlockOp::Operand> Linear::ofWeight(const std::string &gradient,
                                                const std::string &input,
                                                std::int64_t tokens) const {
-  return {{gradient, tokens * columns, outputAxes, true, false},
-          {input, tokens * inner, inputAxes, true, false}};
+  if (!isScaled)
+    return {};
+  return {{gradient, columns, tokens, outputAxes, true, false},
+          {input, inner, tokens, inputAxes, true, false}};
 }
 
 namespace {
 
 class Scaler {
 public:
-  explicit Scaler(bool gathersBeside) : gathersBeside(gathersBeside) {}
+  Scaler(const ScalingRecipe &recipe, bool gathersBeside)
+      : recipe(recipe), gathersBeside(gathersBeside) {}
 
   std::vector<BlockOp> run(const std::vector<BlockOp> &from) {
     for (const BlockOp &op : from) {
@@ -107,12 +132,25 @@ private:
     if (!made.insert(codesOf(operand)).second)
       return;
     const std::string codes = codesOf(operand);
-    const std::string amax = largest(product, operand, made);
+    std::vector<std::string> reads;
+    if (recipe.blockLength == 0)
+      reads.push_back(largest(product, operand, made));
     BlockOp &op = add(product);
-    op.results = {{codes, codes, operand.elements},
-                  {codes + " scale", codes + " scale", kFloat}};
-    op.reads = {amax};
+    op.results = {{codes, codes, operand.rows * operand.summed},
+                  {codes + " scale", codes + " scale", scaleBytes(operand)}};
+    op.reads = std::move(reads);
     read(op, operand);
+  }
+
+  std::int64_t scaleBytes(const BlockOp::Operand &operand) const {
+    if (recipe.blockLength == 0)
+      return kFloat;
+    auto count = [](std::int64_t elements, std::int64_t block) {
+      return (elements + block - 1) / block;
+    };
+    return count(operand.rows, operand.isParameter ? recipe.weightRows() : 1) *
+           count(operand.summed, recipe.blockLength) *
+           (recipe.hasByteScales ? 1 : kFloat);
   }
 
   std::string largest(const BlockOp &product, const BlockOp::Operand &operand,
@@ -150,6 +188,7 @@ private:
       op.reads.push_back(operand.key);
   }
 
+  const ScalingRecipe recipe;
   const bool gathersBeside;
   std::vector<BlockOp> ops;
   Made inFunction, inRegion;
@@ -161,6 +200,7 @@ private:
 
 std::vector<BlockOp> detail::withScales(const std::vector<BlockOp> &ops,
                                         const RankSizes &sizes) {
-  return sizes.formats.scalesProducts ? Scaler(sizes.storage.overlaps).run(ops)
-                                      : ops;
+  return sizes.formats.scaling
+             ? Scaler(*sizes.formats.scaling, sizes.storage.overlaps).run(ops)
+             : ops;
 }

@@ -202,7 +202,7 @@ void List::again() {
 
 /// Largest magnitudes that ranks with parts of one tensor share.
 void List::scales() {
-  if (!sizes.formats.scalesProducts)
+  if (!sizes.formats.scaling)
     return;
   auto count = [&](const std::vector<BlockOp> &ops, std::int64_t layers) {
     for (const BlockOp &op : detail::withScales(ops, sizes))

@@ -2,11 +2,11 @@
 
 #include "PlanNames.h"
 #include "PlanRules.h"
+#include "Refusals.h"
 #include "ZeroWarnings.h"
 
 #include "heddle/Plan/Scaling.h"
 #include "heddle/Support/Glob.h"
-#include "heddle/Support/Printable.h"
 
 #include <algorithm>
 #include <set>
@@ -14,6 +14,9 @@
 #include <fmt/format.h>
 
 namespace heddle {
+
+using detail::notSupported;
+using detail::refuse;
 
 namespace {
 
@@ -60,16 +63,6 @@ private:
   const Cluster *cluster;
   std::vector<PlanWarning> warnings;
 };
-
-template <typename... Arguments>
-Error refuse(fmt::format_string<Arguments...> text, Arguments &&...arguments) {
-  return Error{"plan: " + printable(fmt::format(
-                              text, std::forward<Arguments>(arguments)...))};
-}
-
-Error notSupported(const std::string &what, const std::string &instead) {
-  return refuse("{} is not supported yet; {}", what, instead);
-}
 
 std::int64_t PlanChecker::sizeOf(const std::vector<std::string> &axes) const {
   // An axis of the refined mesh or of the plan: `tp` is only in the latter.
@@ -263,16 +256,10 @@ Result<void> PlanChecker::checkPrecision() {
                     precision.master, precision.recipe),
         isNarrow ? "set it to \"fp32\""
                  : "set it to \"none\": fp32 parameters are their own master");
-  if (!precision.exceptions.empty())
-    return notSupported("precision.exceptions", "leave them empty");
-  const std::int64_t length = train.sequenceLength;
-  if (!precision.scaling.empty() && paddedLength(plan, model, length) != length)
-    return notSupported(
-        fmt::format("precision recipe \"{}\" with sequence_length {} stored as "
-                    "{} where sequences are cut (what is padding would count "
-                    "in scales)",
-                    recipe, length, paddedLength(plan, model, length)),
-        "choose a multiple of tp, or set sequence_parallel to false");
+  if (Result<void> done =
+          detail::checkScaling(plan, model, train.sequenceLength);
+      !done)
+    return done;
   if (std::find(train.precision.begin(), train.precision.end(),
                 precision.recipe) != train.precision.end())
     return {};

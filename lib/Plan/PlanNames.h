@@ -75,10 +75,9 @@ inline constexpr std::string_view planRecipes[] = {"fp32", "bf16", "fp16",
 inline constexpr std::string_view planAxes[] = {"pp", "dp",  "cp", "tp",
                                                 "ep", "edp", "etp"};
 
-/// `scaling` of the map that a plan's `precision` is, if it is one; "" where
-/// the recipe has no formats that need a scale.
-std::string readScaling(std::optional<MapReader> &reader,
-                        std::string_view recipe);
+/// `scaling` and what belongs to it, of the map that a plan's `precision` is,
+/// if it is one, where the recipe has formats that need a scale.
+void readScaling(std::optional<MapReader> &reader, PlanPrecision &precision);
 
 template <typename Enum, std::size_t N>
 std::string wordOf(const PlanWord<Enum> (&words)[N], Enum value) {

@@ -20,6 +20,11 @@ PlanSplit meshSplit(const PlanSplit &split, const Plan &plan,
 std::string axisFault(const PlanRule &rule, const Plan &plan,
                       const ModelConfig &model);
 
+/// Whether the plan's scales, if its formats need any, can be made of sequences
+/// of so many tokens, and its exceptions.
+Result<void> checkScaling(const Plan &plan, const ModelConfig &model,
+                          std::int64_t length);
+
 /// How what flows between blocks is split where no rule says otherwise:
 /// sequences over cp, and over tp where \p sequenceParallel.
 std::vector<PlanRule> valuesBetweenBlocks(std::int64_t cp,

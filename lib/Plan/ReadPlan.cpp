@@ -519,7 +519,7 @@ void PlanReader::readPrecision() {
   else if ((inner = reader.map("precision")))
     precision.recipe = inner->choice("recipe", recipes, "fp32");
   precision.compute = computeFormat(precision.recipe);
-  precision.scaling = detail::readScaling(inner, precision.recipe);
+  detail::readScaling(inner, precision);
   precision.master = precision.recipe == "fp32" ? "none" : "fp32";
   if (!inner)
     return;

@@ -2,29 +2,74 @@
 
 #include "PlanNames.h"
 
+#include "heddle/Model/Parameters.h"
+#include "heddle/Support/Glob.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
 using namespace heddle;
 
 static constexpr ScalingRecipe kRecipes[] = {
     {"current", "e4m3", "e4m3", "e5m2", false},
     {"current_power_of_two", "e4m3", "e4m3", "e5m2", true},
+    {"block", "e4m3", "e4m3", "e4m3", false, 128, true, true},
+    {"block_power_of_two", "e4m3", "e4m3", "e4m3", true, 128, true, true},
+    {"mxfp8", "e4m3", "e4m3", "e4m3", true, 32, false, false, true},
 };
 
-std::string detail::readScaling(std::optional<MapReader> &reader,
-                                std::string_view recipe) {
-  if (recipe != "fp8")
-    return "";
-  std::vector<std::string> names;
-  for (const ScalingRecipe &each : kRecipes)
-    names.emplace_back(each.name);
-  return reader ? reader->choice("scaling", names, names.front())
-                : names.front();
-}
-
-const ScalingRecipe *heddle::findScaling(std::string_view name) {
+static const ScalingRecipe *findScaling(std::string_view name) {
   for (const ScalingRecipe &recipe : kRecipes)
     if (recipe.name == name)
       return &recipe;
   return nullptr;
+}
+
+void detail::readScaling(std::optional<MapReader> &reader,
+                         PlanPrecision &precision) {
+  if (precision.recipe != "fp8")
+    return;
+  std::vector<std::string> names;
+  for (const ScalingRecipe &each : kRecipes)
+    names.emplace_back(each.name);
+  precision.scaling = names.front();
+  if (!reader)
+    return;
+  precision.scaling = reader->choice("scaling", names, names.front());
+  const ScalingRecipe *recipe = findScaling(precision.scaling);
+  if (!recipe || recipe->blockLength == 0)
+    return;
+  const std::int64_t length = recipe->blockLength;
+  precision.blockLength =
+      reader->integer("block_length", IntegerRange::positive(), length);
+  if (precision.blockLength != length && !recipe->hasAnyLength)
+    reader->fail("block_length",
+                 fmt::format("is {}, but scaling \"{}\" has blocks of {}",
+                             precision.blockLength, recipe->name, length));
+}
+
+std::optional<ScalingRecipe> heddle::scalingOf(const PlanPrecision &precision) {
+  const ScalingRecipe *found = findScaling(precision.scaling);
+  if (!found)
+    return std::nullopt;
+  ScalingRecipe recipe = *found;
+  if (recipe.blockLength > 0)
+    recipe.blockLength = precision.blockLength;
+  return recipe;
+}
+
+std::vector<std::string> heddle::plainParameters(const Plan &plan,
+                                                 const ModelConfig &model) {
+  std::vector<std::string> names;
+  for (const ParameterFamily &family : parameters(model)) {
+    const std::string first = family.instanceName(0);
+    if (std::ranges::any_of(plan.precision.exceptions, [&](const auto &each) {
+          return Glob::isMatch(each.match, first);
+        }))
+      names.push_back(family.name);
+  }
+  return names;
 }
 
 std::string heddle::computeFormat(std::string_view recipe) {

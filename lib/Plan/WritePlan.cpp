@@ -117,6 +117,8 @@ static JsonText textOf(const PlanPrecision &precision) {
   text.add("reduce", precision.reduce);
   if (!precision.scaling.empty())
     text.add("scaling", precision.scaling);
+  if (precision.blockLength > 0)
+    text.add("block_length", precision.blockLength);
   text.add("exceptions", exceptions);
   return text;
 }

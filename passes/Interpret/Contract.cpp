@@ -9,6 +9,7 @@
 #include "passes/Interpret/Rank.h"
 
 #include "llvm/ADT/StringExtras.h"
+#include "llvm/Support/MathExtras.h"
 
 #include <algorithm>
 #include <cmath>
@@ -128,20 +129,74 @@ static Tensor contract(const Tensor &lhs, const Tensor &rhs, StringRef spec,
                       roles.sizes));
 }
 
+/// What of so many rows and columns belongs to one scale.
+static SmallVector<int64_t, 2> blockOf(ArrayRef<int64_t> blocks, int64_t rows,
+                                       int64_t columns) {
+  if (blocks.empty())
+    return {std::max<int64_t>(rows, 1), std::max<int64_t>(columns, 1)};
+  return SmallVector<int64_t, 2>(blocks);
+}
+
+/// Codes times the scales of their blocks.
+template <class Real>
+static Tensor scaled(const Tensor &codes, const Tensor &scales, int64_t rows,
+                     ArrayRef<int64_t> blocks) {
+  Tensor values = codes;
+  int64_t columns = static_cast<int64_t>(codes.floats.size()) / rows;
+  auto block = blockOf(blocks, rows, columns);
+  int64_t perRow = llvm::divideCeilSigned(columns, block[1]);
+  for (int64_t row = 0; row < rows; ++row)
+    for (int64_t column = 0; column < columns; ++column) {
+      double &value = values.floats[row * columns + column];
+      value = static_cast<Real>(value) *
+              static_cast<Real>(
+                  scales.floats[row / block[0] * perRow + column / block[1]]);
+    }
+  return values;
+}
+
+/// Elements of an operand along the letters that the sum leaves.
+static int64_t keptSize(StringRef list, StringRef kept, const Tensor &operand) {
+  int64_t size = 1;
+  for (auto [letter, extent] : llvm::zip(lettersOf(list), operand.shape))
+    if (llvm::is_contained(lettersOf(kept), letter))
+      size *= extent;
+  return size;
+}
+
+/// Numbers multiply the product; scales of blocks, the operands.
+template <class Real>
+static Tensor scaledContract(ContractOp op, const Tensor &lhs,
+                             const Tensor &rhs, const Tensor &left,
+                             const Tensor &right) {
+  ArrayRef<int64_t> shape = op.getResult().getType().getShape();
+  if (ArrayRef<int64_t> blocks = op.getBlocks(); !blocks.empty()) {
+    auto [lists, kept] = op.getSpec().split("->");
+    auto [first, second] = lists.split(",");
+    return contract<Real>(scaled<Real>(lhs, left, keptSize(first, kept, lhs),
+                                       {blocks[0], blocks[2]}),
+                          scaled<Real>(rhs, right, keptSize(second, kept, rhs),
+                                       {blocks[1], blocks[2]}),
+                          op.getSpec(), shape);
+  }
+  Tensor product = contract<Real>(lhs, rhs, op.getSpec(), shape);
+  Real scale =
+      static_cast<Real>(left.floats[0]) * static_cast<Real>(right.floats[0]);
+  for (double &element : product.floats)
+    element = static_cast<Real>(element) * scale;
+  return product;
+}
+
 static LogicalResult evaluate(ContractOp op, Frame &frame) {
+  const Tensor &lhs = frame.get(op.getLhs()), &rhs = frame.get(op.getRhs());
   Tensor result =
       inArithmeticOf(frame.getReading(op.getResult()), [&](auto zero) {
         using Real = decltype(zero);
-        Tensor product =
-            contract<Real>(frame.get(op.getLhs()), frame.get(op.getRhs()),
-                           op.getSpec(), op.getResult().getType().getShape());
-        Real scale = 1;
-        for (Value each : op.getScales())
-          scale *= static_cast<Real>(frame.get(each).floats[0]);
-        if (!op.getScales().empty())
-          for (double &element : product.floats)
-            element = static_cast<Real>(element) * scale;
-        return product;
+        if (op.getScales().empty())
+          return contract<Real>(lhs, rhs, op.getSpec(),
+                                op.getResult().getType().getShape());
+        return scaledContract<Real>(op, lhs, rhs, frame.get(op.getScales()[0]),
+                                    frame.get(op.getScales()[1]));
       });
   frame.set(op.getResult(), std::move(result));
   return success();
@@ -152,11 +207,15 @@ static LogicalResult evaluate(ContractOp op, Frame &frame) {
 //===----------------------------------------------------------------------===//
 
 /// A NaN wins.
+static double larger(double most, double element) {
+  double magnitude = std::abs(element);
+  return magnitude <= most || std::isnan(most) ? most : magnitude;
+}
+
 static LogicalResult evaluate(AmaxOp op, Frame &frame) {
   double most = 0;
   for (double element : frame.get(op.getInput()).floats)
-    if (double magnitude = std::abs(element); !(magnitude <= most))
-      most = std::isnan(most) ? most : magnitude;
+    most = larger(most, element);
   frame.set(op.getResult(), Tensor::scalar(most));
   return success();
 }
@@ -172,36 +231,75 @@ static float upScale(QuantizeOp op, double amax, double largest) {
   return op.getPowerOfTwo() ? std::ldexp(1.0f, std::ilogb(up)) : up;
 }
 
-static LogicalResult evaluate(QuantizeOp op, Frame &frame) {
-  const Tensor &input = frame.get(op.getInput());
-  auto type = cast<RankedTensorType>(op.getCodes().getType());
-  std::vector<double> values = input.floats;
-  double scale = 1;
-  if (frame.getReading(op.getCodes()) == Reading::Rounded) {
-    const double largest =
-        APFloat::getLargest(
-            cast<FloatType>(type.getElementType()).getFloatSemantics())
-            .convertToDouble();
-    const float up = upScale(op, frame.get(op.getAmax()).floats[0], largest);
-    scale = 1.0f / up;
-    for (double &value : values) {
-      float scaled = static_cast<float>(value) * up;
-      value = std::isnan(scaled)
-                  ? scaled
-                  : std::clamp<double>(scaled, -largest, largest);
-    }
+namespace {
+/// The codes' matrix, block by block.
+struct Matrix {
+  std::vector<double> &values;
+  int64_t rows, columns;
+  SmallVector<int64_t, 2> block;
+
+  /// Calls `each` with the elements of each block, which may change them.
+  template <class Each>
+  void forBlocks(Each each) {
+    std::vector<double *> elements;
+    for (int64_t top = 0; top < rows; top += block[0])
+      for (int64_t left = 0; left < columns; left += block[1]) {
+        elements.clear();
+        for (int64_t row = top; row < std::min(top + block[0], rows); ++row)
+          for (int64_t column = left;
+               column < std::min(left + block[1], columns); ++column)
+            elements.push_back(&values[row * columns + column]);
+        each(elements);
+      }
   }
-  // The matrix of what stands before `rotate` and the rest, turned.
+};
+} // namespace
+
+/// The input, its first dimensions turned to be its last.
+static Tensor turned(QuantizeOp op, const Tensor &input) {
+  auto type = cast<RankedTensorType>(op.getCodes().getType());
   int64_t rows =
       countElements(ArrayRef(input.shape).take_front(op.getRotate()));
   int64_t columns =
-      static_cast<int64_t>(values.size()) / std::max<int64_t>(rows, 1);
+      static_cast<int64_t>(input.floats.size()) / std::max<int64_t>(rows, 1);
   Tensor codes = Tensor::zeros(type);
   for (int64_t row = 0; row < rows; ++row)
     for (int64_t column = 0; column < columns; ++column)
-      codes.floats[column * rows + row] = values[row * columns + column];
+      codes.floats[column * rows + row] = input.floats[row * columns + column];
+  return codes;
+}
+
+static LogicalResult evaluate(QuantizeOp op, Frame &frame) {
+  auto type = cast<RankedTensorType>(op.getCodes().getType());
+  Tensor codes = turned(op, frame.get(op.getInput()));
+  Tensor scales =
+      Tensor::zeros(cast<RankedTensorType>(op.getScale().getType()));
+  const bool rounds = frame.getReading(op.getCodes()) == Reading::Rounded;
+  const double largest =
+      APFloat::getLargest(
+          cast<FloatType>(type.getElementType()).getFloatSemantics())
+          .convertToDouble();
+  int64_t columns = countElements(type.getShape().take_back(op.getOver()));
+  int64_t rows = static_cast<int64_t>(codes.floats.size()) / columns;
+  Matrix matrix{codes.floats, rows, columns,
+                blockOf(op.getBlocks(), rows, columns)};
+  auto scale = scales.floats.begin();
+  matrix.forBlocks([&](ArrayRef<double *> block) {
+    double amax = op.getAmax() ? frame.get(op.getAmax()).floats[0] : 0;
+    if (!op.getAmax())
+      for (double *value : block)
+        amax = larger(amax, *value);
+    const float up = rounds ? upScale(op, amax, largest) : 1;
+    *scale++ = 1.0f / up;
+    for (double *value : block) {
+      const float each = static_cast<float>(*value) * up;
+      if (rounds)
+        *value = std::isnan(each) ? each
+                                  : std::clamp<double>(each, -largest, largest);
+    }
+  });
   frame.set(op.getCodes(), std::move(codes));
-  frame.set(op.getScale(), Tensor::scalar(scale));
+  frame.set(op.getScale(), std::move(scales));
   return success();
 }
 

@@ -36,6 +36,11 @@ void FunctionPrinter::printGemm(rt::GemmOp op) {
   if (!op.getScales().empty())
     args += formatv(", .scale_a = {0}, .scale_b = {1}", get(op.getScales()[0]),
                     get(op.getScales()[1]));
+  if (ArrayRef<int64_t> blocks = op.getBlocks(); !blocks.empty())
+    args += formatv(
+        ", .scales = {0}, .block_a = {1}, .block_b = {2}, .block_k = {3}",
+        dtypeName(typeOf(op.getScales()[0]).getElementType()), blocks[0],
+        blocks[1], blocks[2]);
   statement(op,
             formatv("gemm({0}, {{{1}}, {2}, {3}, {4})", stream(op.getStream()),
                     args, get(op.getA()), get(op.getB()), get(op.getC())));
@@ -63,10 +68,14 @@ void FunctionPrinter::printQuantize(rt::QuantizeOp op) {
   args +=
       formatv(", .input = {0}, .codes = {1}", dtypeName(input.getElementType()),
               dtypeName(codes.getElementType()));
-  statement(op,
-            formatv("quantize({0}, {{{1}}, {2}, {3}, {4}, {5})",
-                    stream(op.getStream()), args, get(op.getInput()),
-                    get(op.getAmax()), get(op.getCodes()), get(op.getScale())));
+  if (ArrayRef<int64_t> blocks = op.getBlocks(); !blocks.empty())
+    args += formatv(", .scales = {0}, .block_rows = {1}, .block_columns = {2}",
+                    dtypeName(typeOf(op.getScale()).getElementType()),
+                    blocks[0], blocks[1]);
+  statement(op, formatv("quantize({0}, {{{1}}, {2}, {3}, {4}, {5})",
+                        stream(op.getStream()), args, get(op.getInput()),
+                        op.getAmax() ? get(op.getAmax()) : "nullptr",
+                        get(op.getCodes()), get(op.getScale())));
 }
 
 } // namespace heddle::lowering

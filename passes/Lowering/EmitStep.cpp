@@ -97,7 +97,7 @@ inline heddle_rt_status gemm(heddle_rt_stream *stream, const heddle_rt_gemm_args
 }
 
 inline heddle_rt_status quantize(heddle_rt_stream *stream, const heddle_rt_quantize_args &args, const void *input,
-                                 const float *amax, void *codes, float *scale) {
+                                 const float *amax, void *codes, void *scale) {
   return heddle_rt_quantize(stream, &args, input, amax, codes, scale);
 }
 

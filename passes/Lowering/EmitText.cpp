@@ -90,6 +90,8 @@ StringRef elementType(Type type) {
     return "f8e4m3";
   if (isa<Float8E5M2Type>(type))
     return "f8e5m2";
+  if (isa<Float8E8M0FNUType>(type))
+    return "f8e8m0";
   if (type.isInteger(8))
     return "int8_t";
   return type.isInteger(64) ? "int64_t" : "int32_t";
@@ -118,6 +120,8 @@ StringRef dtypeName(Type type) {
     return "HEDDLE_RT_F8E4M3";
   if (isa<Float8E5M2Type>(type))
     return "HEDDLE_RT_F8E5M2";
+  if (isa<Float8E8M0FNUType>(type))
+    return "HEDDLE_RT_F8E8M0";
   return type.isInteger(64) ? "HEDDLE_RT_I64" : "HEDDLE_RT_I32";
 }
 

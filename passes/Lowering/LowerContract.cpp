@@ -288,6 +288,7 @@ LogicalResult BlockLowering::lowerContract(transformer::ContractOp op) {
 
   FailureOr<bool> swapped = isTransposed(c, batch, m, n);
   Value lhs = op.getLhs(), rhs = op.getRhs();
+  SmallVector<int64_t> blocks(op.getBlocks());
   SmallVector<Value> scales(
       llvm::map_range(op.getScales(), [&](Value v) { return placeOf(v); }));
   if (succeeded(swapped) &&
@@ -296,6 +297,8 @@ LogicalResult BlockLowering::lowerContract(transformer::ContractOp op) {
     std::swap(m, n);
     std::swap(lhs, rhs);
     std::reverse(scales.begin(), scales.end());
+    if (!blocks.empty())
+      std::swap(blocks[0], blocks[1]);
   }
   FailureOr<bool> transposeA = isTransposed(a, batch, m, k),
                   transposeB = isTransposed(b, batch, k, n);
@@ -317,7 +320,7 @@ LogicalResult BlockLowering::lowerContract(transformer::ContractOp op) {
       *transposeB ? depth : columns, columns, *transposeA, *transposeB,
       number(1.0f), number(sum ? 1.0f : 0.0f), products,
       products > 1 ? rows * depth : 0, products > 1 ? depth * columns : 0,
-      products > 1 ? rows * columns : 0);
+      products > 1 ? rows * columns : 0, blocks);
   return success();
 }
 
@@ -332,12 +335,17 @@ LogicalResult BlockLowering::lowerAmax(transformer::AmaxOp op) {
 }
 
 LogicalResult BlockLowering::lowerQuantize(transformer::QuantizeOp op) {
-  int64_t rows = 1, rotate = op.getRotate();
-  for (int64_t size : op.getInput().getType().getShape().take_front(rotate))
-    rows *= size;
-  rt::QuantizeOp::create(builder, op.getLoc(), labelOf(op),
-                         placeOf(op.getInput()), placeOf(op.getAmax()),
-                         placeOf(op.getCodes()), placeOf(op.getScale()), rows,
-                         rotate != 0, op.getPowerOfTwo(), stream);
+  // The input as a matrix: what is turned, or else what blocks are not over.
+  int64_t rotate = op.getRotate(), rows = 1;
+  ArrayRef<int64_t> shape = op.getInput().getType().getShape();
+  if (rotate)
+    rows = ShapedType::getNumElements(shape.take_front(rotate));
+  else if (int64_t over = op.getOver())
+    rows = ShapedType::getNumElements(shape.drop_back(over));
+  rt::QuantizeOp::create(
+      builder, op.getLoc(), labelOf(op), placeOf(op.getInput()),
+      op.getAmax() ? placeOf(op.getAmax()) : Value(), placeOf(op.getCodes()),
+      placeOf(op.getScale()), rows, rotate != 0, op.getBlocks(),
+      op.getPowerOfTwo(), stream);
   return success();
 }

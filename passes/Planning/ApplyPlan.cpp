@@ -50,8 +50,8 @@ public:
     module->setAttr(dist::kOverlapName, overlap());
     if (plan.precision.recipe != "fp32")
       module->setAttr(transformer::kPrecisionName, precision());
-    if (const ScalingRecipe *scaling = findScaling(plan.precision.scaling))
-      markScaledProducts(module, *scaling);
+    if (std::optional<ScalingRecipe> scaling = scalingOf(plan.precision))
+      markScaledProducts(module, *scaling, plainParameters(plan, model));
     if (failed(writeRecompute()) || failed(writeOffload()) ||
         failed(writeParameters()) || failed(writeValues()))
       return failure();

@@ -6,12 +6,15 @@
 #include "heddle/Plan/Scaling.h"
 
 #include "mlir/IR/BuiltinOps.h"
+#include "llvm/ADT/ArrayRef.h"
 
 namespace heddle {
 
 /// Writes onto the products of a layer, forward and backward, which formats
-/// their operands are to have.
-void markScaledProducts(mlir::ModuleOp module, const ScalingRecipe &recipe);
+/// and blocks their operands are to have; those with the parameters `plain` and
+/// for their gradients stay as they are.
+void markScaledProducts(mlir::ModuleOp module, const ScalingRecipe &recipe,
+                        llvm::ArrayRef<std::string> plain);
 
 } // namespace heddle
 

@@ -41,8 +41,9 @@ bool handsOn(mlir::Operation *op);
 llvm::DenseSet<mlir::Value> findGradients(mlir::func::FuncOp function);
 
 /// Notes of each product that the recipe scales which axes cut its operands,
-/// but for those of data, whose ranks have other tensors.
-void noteScaleAxes(mlir::func::FuncOp function);
+/// but for those of data, whose ranks have other tensors. Where blocks have
+/// scales, fails with a message if one lies on several ranks.
+mlir::LogicalResult noteScaleAxes(mlir::func::FuncOp function);
 
 /// Sets formats in the segments, then in the step; states have them already.
 mlir::LogicalResult setStepFormats(mlir::func::FuncOp step,

@@ -29,7 +29,9 @@ def SetFormatsPass : Pass<"precision-set-formats", "::mlir::ModuleOp"> {
     ```
 
     - Expects: f32 everywhere; `@step` and its segments, with layouts or without.
-    - Leaves: the same step in these formats; a `master` beside each parameter.
+    - Leaves: the same step in these formats; a `master` beside each parameter; on
+      products that are to be scaled, the axes that cut their operands. Errors: a
+      block of scales of which several ranks hold parts.
     - Skips: modules without `transformer.precision`.
   }];
   let dependentDialects = ["::heddle::transformer::TransformerDialect"];
@@ -60,7 +62,8 @@ def QuantizeProductsPass : Pass<"precision-quantize-products", "::mlir::ModuleOp
     form that GPUs multiply. So a tensor that two products sum over differently
     is there as codes twice, the second ones turned. Codes live between the kernel
     that makes them and the last product: nothing of them is saved for backward,
-    which makes them anew of the same bits.
+    which makes them anew of the same bits. With blocks in the mark nothing is asked of
+    other ranks: each block finds its scale in `quantize`.
 
     Before:
 

@@ -11,6 +11,7 @@
 #include "mlir/IR/Builders.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/ADT/StringSet.h"
+#include "llvm/Support/MathExtras.h"
 
 using namespace mlir;
 using namespace heddle;
@@ -21,31 +22,6 @@ namespace heddle {
 #define GEN_PASS_DEF_QUANTIZEPRODUCTSPASS
 #include "passes/Precision/Passes.h.inc"
 } // namespace heddle
-
-void precision::noteScaleAxes(func::FuncOp function) {
-  auto module = function->getParentOfType<ModuleOp>();
-  auto storage = module->getAttrOfType<DictionaryAttr>(dist::kStorageName);
-  auto data = storage ? storage.getAs<ArrayAttr>("data") : ArrayAttr();
-  function.walk([&](ContractOp op) {
-    if (!op->hasAttr(kScaledName))
-      return;
-    SmallVector<Attribute> lists;
-    for (Value operand : {op.getLhs(), op.getRhs()}) {
-      dist::LayoutAttr layout = dist::getLayout(operand);
-      llvm::DenseSet<Attribute> cuts;
-      for (int64_t dim = 0; layout && dim < layout.getRank(); ++dim)
-        for (Attribute axis : layout.getAxes(dim))
-          if (!data || !llvm::is_contained(data, axis))
-            cuts.insert(axis);
-      SmallVector<Attribute> axes;
-      if (layout)
-        llvm::copy_if(layout.getMesh().getNames(), std::back_inserter(axes),
-                      [&](Attribute axis) { return cuts.contains(axis); });
-      lists.push_back(ArrayAttr::get(op.getContext(), axes));
-    }
-    op->setAttr(kScaleAxesName, ArrayAttr::get(op.getContext(), lists));
-  });
-}
 
 namespace {
 
@@ -81,6 +57,11 @@ private:
     Value codes, scale;
     std::string letters; ///< of the codes
   };
+  /// So many dimensions of an operand are summed over, its last when it has
+  /// been rotated by as many or by none.
+  struct Sum {
+    int64_t rotate, over;
+  };
 
   LogicalResult quantize(ContractOp op) {
     FailureOr<std::optional<Scaling>> scaling = Scaling::of(op);
@@ -88,8 +69,9 @@ private:
       return failure();
     if (!*scaling)
       return success();
+    bool hasBlocks = !(*scaling)->blocks.empty();
     auto axes = op->getAttrOfType<ArrayAttr>(kScaleAxesName);
-    if (!axes || axes.size() != 2)
+    if (!hasBlocks && (!axes || axes.size() != 2))
       return op.emitOpError()
              << "is to be scaled, but has no " << kScaleAxesName;
     auto [left, result] = op.getSpec().split("->");
@@ -99,20 +81,18 @@ private:
     const Value values[] = {op.getLhs(), op.getRhs()};
     const StringRef lists[] = {first, second};
     for (unsigned i : {0, 1}) {
-      FailureOr<int64_t> rotate =
-          rotationOf(op, lists[i], lists[1 - i], result);
-      if (failed(rotate))
+      FailureOr<Sum> sum = sumOf(op, lists[i], lists[1 - i], result);
+      if (failed(sum))
         return failure();
-      operands[i] =
-          codesOf(op, values[i], lists[i], *rotate, (*scaling)->formats[i],
-                  (*scaling)->powerOfTwo, cast<ArrayAttr>(axes[i]));
+      operands[i] = codesOf(op, values[i], lists[i], *sum, **scaling, i,
+                            hasBlocks ? ArrayAttr() : cast<ArrayAttr>(axes[i]));
     }
-    auto product =
-        ContractOp::create(builder, op.getLoc(), op.getType(),
-                           operands[0].letters + ", " + operands[1].letters +
-                               " -> " + result.trim().str(),
-                           operands[0].codes, operands[1].codes,
-                           ValueRange({operands[0].scale, operands[1].scale}));
+    auto product = ContractOp::create(
+        builder, op.getLoc(), op.getType(),
+        operands[0].letters + ", " + operands[1].letters + " -> " +
+            result.trim().str(),
+        operands[0].codes, operands[1].codes,
+        ValueRange({operands[0].scale, operands[1].scale}), (*scaling)->blocks);
     if (StringRef name = getName(op.getResult()); !name.empty())
       setNames(product, {name.str()});
     op.replaceAllUsesWith(product.getResult());
@@ -120,10 +100,10 @@ private:
     return success();
   }
 
-  /// How to rotate an operand so that what is summed over comes last: products
-  /// of 8 bits have no other form on GPUs.
-  FailureOr<int64_t> rotationOf(ContractOp op, StringRef list, StringRef other,
-                                StringRef result) {
+  /// What is summed over comes last, where need be by rotating the operand:
+  /// products of 8 bits have no other form on GPUs.
+  FailureOr<Sum> sumOf(ContractOp op, StringRef list, StringRef other,
+                       StringRef result) {
     SmallVector<StringRef> letters, others, kept;
     llvm::SplitString(list, letters);
     llvm::SplitString(other, others, " ");
@@ -132,37 +112,61 @@ private:
       return llvm::is_contained(others, letter) &&
              !llvm::is_contained(kept, letter);
     };
-    size_t summed = llvm::count_if(letters, isSummed);
+    int64_t summed = llvm::count_if(letters, isSummed);
     if (llvm::all_of(ArrayRef(letters).take_back(summed), isSummed))
-      return 0;
+      return Sum{0, summed};
     if (llvm::all_of(ArrayRef(letters).take_front(summed), isSummed))
-      return static_cast<int64_t>(summed);
+      return Sum{summed, summed};
     return op.emitOpError() << "cannot be a product of codes: what \""
                             << op.getSpec() << "\" sums over stands neither "
                             << "first nor last in \"" << list.trim() << "\"";
   }
 
-  Codes codesOf(ContractOp op, Value value, StringRef list, int64_t rotate,
-                Type format, bool powerOfTwo, ArrayAttr axes) {
+  Codes codesOf(ContractOp op, Value value, StringRef list, Sum sum,
+                const Scaling &scaling, unsigned operand, ArrayAttr axes) {
     SmallVector<StringRef> letters;
     llvm::SplitString(list, letters);
-    std::rotate(letters.begin(), letters.begin() + rotate, letters.end());
-    Codes &known = codes[{value, rotate}];
+    std::rotate(letters.begin(), letters.begin() + sum.rotate, letters.end());
+    Codes &known = codes[{value, {sum.rotate, sum.over}}];
     if (!known.codes) {
-      Value amax = amaxOf(op, value, axes);
       auto type = cast<RankedTensorType>(value.getType());
       SmallVector<int64_t> shape(type.getShape());
-      std::rotate(shape.begin(), shape.begin() + rotate, shape.end());
-      auto made = QuantizeOp::create(
-          builder, op.getLoc(), RankedTensorType::get(shape, format),
-          amax.getType(), value, amax, rotate, powerOfTwo);
-      std::string name = nameOf(value).str() + (rotate ? "_turned" : "");
+      std::rotate(shape.begin(), shape.begin() + sum.rotate, shape.end());
+      auto codesType = RankedTensorType::get(shape, scaling.formats[operand]);
+      QuantizeOp made =
+          axes ? ofTensor(op, value, codesType, sum, scaling, axes)
+               : ofBlocks(op, value, codesType, sum, scaling, operand);
+      std::string name = nameOf(value).str() + (sum.rotate ? "_turned" : "");
       setNames(made,
                {uniqueName(name + "_codes"), uniqueName(name + "_scale")});
       known.codes = made.getCodes();
       known.scale = made.getScale();
     }
     return {known.codes, known.scale, llvm::join(letters, " ")};
+  }
+
+  QuantizeOp ofTensor(ContractOp op, Value value, RankedTensorType codes,
+                      Sum sum, const Scaling &scaling, ArrayAttr axes) {
+    Value amax = amaxOf(op, value, axes);
+    return QuantizeOp::create(builder, op.getLoc(), codes, amax.getType(),
+                              value, amax, sum.rotate, ArrayRef<int64_t>(), 0,
+                              scaling.powerOfTwo);
+  }
+
+  /// Blocks find their scales themselves: no rank holds a part of one.
+  QuantizeOp ofBlocks(ContractOp op, Value value, RankedTensorType codes,
+                      Sum sum, const Scaling &scaling, unsigned operand) {
+    const int64_t block[] = {scaling.blocks[operand], scaling.blocks[2]};
+    auto countOf = [](ArrayRef<int64_t> sizes, int64_t block) {
+      return llvm::divideCeilSigned(ShapedType::getNumElements(sizes), block);
+    };
+    auto scales = RankedTensorType::get(
+        {countOf(codes.getShape().drop_back(sum.over), block[0]),
+         countOf(codes.getShape().take_back(sum.over), block[1])},
+        scaling.scales);
+    return QuantizeOp::create(builder, op.getLoc(), codes, scales, value,
+                              Value(), sum.rotate, ArrayRef(block), sum.over,
+                              scaling.powerOfTwo);
   }
 
   /// The largest magnitude over all ranks that hold parts of the tensor.
@@ -198,7 +202,7 @@ private:
   dist::MeshAttr mesh;
   OpBuilder builder;
   llvm::StringSet<> names;
-  llvm::DenseMap<std::pair<Value, int64_t>, Codes> codes;
+  llvm::DenseMap<std::pair<Value, std::pair<int64_t, int64_t>>, Codes> codes;
   llvm::DenseMap<Value, Value> largest;
 };
 

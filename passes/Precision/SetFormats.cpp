@@ -32,7 +32,8 @@ public:
       if (isFloat(argument))
         setFormat(argument, formatOfArgument(function, argument));
     llvm::DenseSet<Value> gradients = findGradients(function);
-    noteScaleAxes(function);
+    if (failed(noteScaleAxes(function)))
+      return failure();
     for (Operation &op : function.getBody().front().without_terminator())
       for (OpResult result : op.getResults())
         if (isFloat(result))

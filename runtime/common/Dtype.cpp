@@ -16,6 +16,7 @@ int64_t bytesOf(heddle_rt_dtype dtype) {
   case HEDDLE_RT_U8:
   case HEDDLE_RT_F8E4M3:
   case HEDDLE_RT_F8E5M2:
+  case HEDDLE_RT_F8E8M0:
     return 1;
   }
   return 0;
@@ -41,6 +42,8 @@ const char *nameOf(heddle_rt_dtype dtype) {
     return "f8e4m3";
   case HEDDLE_RT_F8E5M2:
     return "f8e5m2";
+  case HEDDLE_RT_F8E8M0:
+    return "f8e8m0";
   }
   return "no dtype";
 }

@@ -7,7 +7,8 @@ namespace heddle::runtime {
 
 GemmCall::GemmCall(const heddle_rt_gemm_args &given) : args(given) {
   const auto &[name, m, n, k, lda, ldb, ldc, ta, tb, alpha, beta, da, db, dc,
-               batch, sa, sb, sc, scaleA, scaleB] = given;
+               batch, sa, sb, sc, scaleA, scaleB, scales, blockA, blockB,
+               blockK] = given;
   a = {"a", ta ? k : m, ta ? m : k, lda, sa, da};
   b = {"b", tb ? n : k, tb ? k : n, ldb, sb, db};
   c = {"c", m, n, ldc, sc, dc};
@@ -77,6 +78,27 @@ void declare(std::vector<heddle_rt_access> &accesses, const Matrix &matrix,
   appendRuns(accesses, data, bytesOf(matrix.dtype), extents, writes);
 }
 
+heddle_rt_status checkScales(const GemmCall &gemm, bool isOfCodes) {
+  const heddle_rt_gemm_args &args = gemm.args;
+  if ((args.scale_a != nullptr) != isOfCodes ||
+      (args.scale_b != nullptr) != isOfCodes)
+    return invalid("{}: operands of 8 bits have a scale each, others have none",
+                   gemm.name());
+  const bool hasAny = args.block_a || args.block_b || args.block_k;
+  const bool hasAll = args.block_a > 0 && args.block_b > 0 && args.block_k > 0;
+  if (hasAny && (!hasAll || !isOfCodes || args.transpose_a ||
+                 !args.transpose_b || args.batch > 1))
+    return invalid("{}: blocks of {} and {} rows and {} summed numbers: three "
+                   "sizes above 0 belong to one product of codes in which B is "
+                   "transposed and A is not",
+                   gemm.name(), args.block_a, args.block_b, args.block_k);
+  const bool isFloat = args.scales == HEDDLE_RT_F32;
+  if (!isFloat && !(hasAny && args.scales == HEDDLE_RT_F8E8M0))
+    return invalid("{}: scales are f32, or of blocks f8e8m0, got {}",
+                   gemm.name(), nameOf(args.scales));
+  return HEDDLE_RT_OK;
+}
+
 } // namespace
 
 heddle_rt_status GemmCall::check(const void *a, const void *b,
@@ -96,10 +118,7 @@ heddle_rt_status GemmCall::check(const void *a, const void *b,
                    "f32, bf16 x bf16 -> bf16 or f32, f16 x f16 -> f16 or f32, "
                    "and formats of 8 bits -> bf16 or f32 are",
                    gemm.name(), nameOf(args.a), nameOf(args.b), nameOf(args.c));
-  if ((args.scale_a != nullptr) != isOfCodes ||
-      (args.scale_b != nullptr) != isOfCodes)
-    return invalid("{}: operands of 8 bits have a scale each, others have none",
-                   gemm.name());
+  HEDDLE_RT_TRY(checkScales(gemm, isOfCodes));
   HEDDLE_RT_TRY(checkMatrix(gemm, gemm.a, a));
   HEDDLE_RT_TRY(checkMatrix(gemm, gemm.b, b));
   HEDDLE_RT_TRY(checkMatrix(gemm, gemm.c, c));
@@ -115,6 +134,12 @@ heddle_rt_status GemmCall::check(const void *a, const void *b,
 
 bool GemmCall::isScaled() const { return isCode(args.a); }
 
+int64_t GemmCall::scalesOf(int64_t rows, int64_t blockRows) const {
+  return args.block_k == 0
+             ? 1
+             : countBlocks(rows, blockRows) * countBlocks(args.k, args.block_k);
+}
+
 std::vector<heddle_rt_access> GemmCall::accesses(const void *a, const void *b,
                                                  const void *c) const {
   std::vector<heddle_rt_access> all;
@@ -122,8 +147,10 @@ std::vector<heddle_rt_access> GemmCall::accesses(const void *a, const void *b,
   declare(all, this->b, b, args.batch, 0);
   declare(all, this->c, c, args.batch, args.beta == 0 ? 1 : 2);
   if (isScaled())
-    for (const float *scale : {args.scale_a, args.scale_b})
-      all.push_back({scale, sizeof *scale, 0});
+    for (const auto &[scales, count] :
+         {std::pair(args.scale_a, scalesOf(args.m, args.block_a)),
+          std::pair(args.scale_b, scalesOf(args.n, args.block_b))})
+      all.push_back({scales, count * bytesOf(args.scales), 0});
   return all;
 }
 

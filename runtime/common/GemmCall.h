@@ -10,6 +10,11 @@
 
 namespace heddle::runtime {
 
+/// How many blocks of `size` cover `elements`; the last may be smaller.
+inline int64_t countBlocks(int64_t elements, int64_t size) {
+  return (elements + size - 1) / size;
+}
+
 /// An operand as it lies in memory.
 struct Matrix {
   const char *name;
@@ -23,8 +28,12 @@ struct GemmCall {
 
   explicit GemmCall(const heddle_rt_gemm_args &given);
   const char *name() const { return orUnnamed(args.name, "gemm"); }
-  /// Whether operands are codes, and alpha is to be multiplied by two scales.
+  /// Whether operands are codes: alpha is to be multiplied by two scales, or
+  /// each code by that of its block.
   bool isScaled() const;
+  bool hasBlocks() const { return args.block_k > 0; }
+  /// Numbers that belong to an operand of so many rows, with blocks of some.
+  int64_t scalesOf(int64_t rows, int64_t blockRows) const;
   bool isEmpty() const { return args.batch == 0 || args.m == 0 || args.n == 0; }
   double flops() const {
     return 2.0 * double(args.m) * double(args.n) * double(args.k) *

@@ -1,6 +1,7 @@
 #include "runtime/common/QuantizeCall.h"
 
 #include "runtime/common/Dtype.h"
+#include "runtime/common/GemmCall.h"
 
 namespace heddle::runtime {
 
@@ -36,18 +37,34 @@ const char *quantizeName(const heddle_rt_quantize_args &args) {
 
 heddle_rt_status checkQuantize(const heddle_rt_quantize_args &args,
                                const void *input, const float *amax,
-                               const void *codes, const float *scale) {
+                               const void *codes, const void *scale) {
   const char *name = quantizeName(args);
   if (args.rows < 0 || args.columns < 0)
     return invalid("{}: rows {}, columns {}: a size is negative", name,
                    args.rows, args.columns);
   const int64_t elements = args.rows * args.columns;
-  if (!amax || !scale || (elements > 0 && (!input || !codes)))
+  if (args.block_rows < 0 || args.block_columns < 0 ||
+      (args.block_rows == 0) != (args.block_columns == 0))
+    return invalid("{}: blocks of {} x {}: expected two sizes above 0, or 0 "
+                   "for one scale",
+                   name, args.block_rows, args.block_columns);
+  const bool hasBlocks = args.block_rows > 0;
+  if (hasBlocks && amax)
+    return invalid("{}: blocks have largest magnitudes of their own, but amax "
+                   "is there",
+                   name);
+  if ((!hasBlocks && !amax) || !scale || (elements > 0 && (!input || !codes)))
     return invalid("{}: input, amax, codes or scale is NULL", name);
   if (!isScalable(args.input) || !isCode(args.codes))
     return invalid("{}: makes f8e4m3 or f8e5m2 of f32, bf16 or f16, got {} of "
                    "{}",
                    name, nameOf(args.codes), nameOf(args.input));
+  const bool isPower =
+      args.scales == HEDDLE_RT_F8E8M0 && hasBlocks && args.power_of_two;
+  if (args.scales != HEDDLE_RT_F32 && !isPower)
+    return invalid("{}: scales are f32, or of blocks, powers of two, f8e8m0, "
+                   "got {}",
+                   name, nameOf(args.scales));
   const auto in = reinterpret_cast<uintptr_t>(input),
              out = reinterpret_cast<uintptr_t>(codes);
   if (in < out + uint64_t(elements) &&
@@ -58,12 +75,22 @@ heddle_rt_status checkQuantize(const heddle_rt_quantize_args &args,
 
 std::vector<heddle_rt_access>
 quantizeAccesses(const heddle_rt_quantize_args &args, const void *input,
-                 const float *amax, const void *codes, const float *scale) {
+                 const float *amax, const void *codes, const void *scale) {
   const int64_t elements = args.rows * args.columns;
-  return {{input, elements * bytesOf(args.input), 0},
-          {amax, sizeof *amax, 0},
-          {codes, elements, 1},
-          {scale, sizeof *scale, 1}};
+  int64_t scales = 1;
+  if (args.block_rows > 0) {
+    const int64_t rows = args.transposed ? args.columns : args.rows;
+    const int64_t columns = args.transposed ? args.rows : args.columns;
+    scales = countBlocks(rows, args.block_rows) *
+             countBlocks(columns, args.block_columns);
+  }
+  std::vector<heddle_rt_access> all = {
+      {input, elements * bytesOf(args.input), 0},
+      {codes, elements, 1},
+      {scale, scales * bytesOf(args.scales), 1}};
+  if (amax)
+    all.push_back({amax, sizeof *amax, 0});
+  return all;
 }
 
 } // namespace heddle::runtime

@@ -21,10 +21,10 @@ const char *quantizeName(const heddle_rt_quantize_args &args);
 /// Sizes, formats and pointers; what heddle_rt_quantize says.
 heddle_rt_status checkQuantize(const heddle_rt_quantize_args &args,
                                const void *input, const float *amax,
-                               const void *codes, const float *scale);
+                               const void *codes, const void *scale);
 std::vector<heddle_rt_access>
 quantizeAccesses(const heddle_rt_quantize_args &args, const void *input,
-                 const float *amax, const void *codes, const float *scale);
+                 const float *amax, const void *codes, const void *scale);
 
 } // namespace heddle::runtime
 

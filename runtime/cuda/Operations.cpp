@@ -44,6 +44,8 @@ heddle_rt_status heddle_rt_gemm(heddle_rt_stream *stream,
     return invalid("heddle_rt_gemm: {} is NULL", stream ? "args" : "stream");
   const GemmCall gemm(*args);
   HEDDLE_RT_TRY(gemm.check(a, b, c));
+  if (gemm.hasBlocks())
+    return invalid("{}: this backend has no scales of blocks", gemm.name());
   // Of 8 bits cuBLASLt has one orientation on this architecture.
   if (gemm.isScaled() && (args->transpose_a || !args->transpose_b))
     return invalid("{}: products of {} sum along rows of both operands here: "
@@ -81,19 +83,21 @@ heddle_rt_status heddle_rt_amax(heddle_rt_stream *stream, const char *name,
 heddle_rt_status heddle_rt_quantize(heddle_rt_stream *stream,
                                     const heddle_rt_quantize_args *args,
                                     const void *input, const float *amax,
-                                    void *codes, float *scale) {
+                                    void *codes, void *scale) {
   if (!stream || !args)
     return invalid("heddle_rt_quantize: {} is NULL",
                    stream ? "args" : "stream");
   HEDDLE_RT_TRY(
       heddle::runtime::checkQuantize(*args, input, amax, codes, scale));
   const char *name = heddle::runtime::quantizeName(*args);
+  if (args->block_rows > 0)
+    return invalid("{}: this backend has no scales of blocks", name);
   HEDDLE_RT_TRY(watch(
       stream, name,
       heddle::runtime::quantizeAccesses(*args, input, amax, codes, scale)));
   return stream->context->die(
       checked(heddle::cuda::launchQuantize(stream->native, *args, input, amax,
-                                           codes, scale),
+                                           codes, static_cast<float *>(scale)),
               "{}", name));
 }
 

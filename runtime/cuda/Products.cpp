@@ -30,7 +30,7 @@ heddle_rt_status setScales(const GemmCall &gemm,
                            cublasLtMatmulDesc_t operation) {
   if (!gemm.isScaled())
     return HEDDLE_RT_OK;
-  const std::pair<cublasLtMatmulDescAttributes_t, const float *> scales[] = {
+  const std::pair<cublasLtMatmulDescAttributes_t, const void *> scales[] = {
       {CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, gemm.args.scale_b},
       {CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, gemm.args.scale_a}};
   for (const auto &[attribute, scale] : scales)

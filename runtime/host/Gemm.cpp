@@ -27,8 +27,10 @@ const std::byte *at(const void *base, const Matrix &matrix, int64_t product) {
 /// What the sum of products is multiplied by.
 float alphaOf(const GemmCall &gemm) {
   const heddle_rt_gemm_args &args = gemm.args;
-  return gemm.isScaled() ? args.alpha * (*args.scale_a * *args.scale_b)
-                         : args.alpha;
+  if (!gemm.isScaled() || gemm.hasBlocks())
+    return args.alpha;
+  return args.alpha * (*static_cast<const float *>(args.scale_a) *
+                       *static_cast<const float *>(args.scale_b));
 }
 
 /// One product of floats, whose rows are so many elements apart.
@@ -83,6 +85,33 @@ std::vector<float> widened(const Matrix &matrix, const std::byte *data) {
   }
   return to;
 }
+
+/// Numbers times the scales of their blocks of so many rows and columns.
+template <class Scale>
+void scaleBlocks(std::vector<float> &values, int64_t columns,
+                 const void *scales, int64_t blockRows, int64_t blockColumns) {
+  const int64_t perRow = heddle::runtime::countBlocks(columns, blockColumns);
+  for (int64_t i = 0; i < int64_t(values.size()); ++i)
+    values[size_t(i)] *= heddle::widen(static_cast<const Scale *>(
+        scales)[i / columns / blockRows * perRow + i % columns / blockColumns]);
+}
+
+/// An operand as floats; codes of blocks times their scales.
+std::vector<float> operand(const GemmCall &gemm, const Matrix &matrix,
+                           const std::byte *data, const void *scales,
+                           int64_t blockRows) {
+  std::vector<float> values = widened(matrix, data);
+  if (!gemm.hasBlocks())
+    return values;
+  if (gemm.args.scales == HEDDLE_RT_F8E8M0)
+    scaleBlocks<heddle::f8e8m0>(values, matrix.columns, scales, blockRows,
+                                gemm.args.block_k);
+  else
+    scaleBlocks<float>(values, matrix.columns, scales, blockRows,
+                       gemm.args.block_k);
+  return values;
+}
+
 template <class T>
 void narrowInto(const Matrix &matrix, const std::vector<float> &from,
                 std::byte *data) {
@@ -99,8 +128,10 @@ heddle_rt_status runWide(const GemmCall &gemm, const void *a, const void *b,
                          void *c) {
   const heddle_rt_gemm_args &args = gemm.args;
   for (int64_t i = 0; i < args.batch; ++i) {
-    const std::vector<float> wideA = widened(gemm.a, at(a, gemm.a, i)),
-                             wideB = widened(gemm.b, at(b, gemm.b, i));
+    const std::vector<float> wideA = operand(gemm, gemm.a, at(a, gemm.a, i),
+                                             args.scale_a, args.block_a),
+                             wideB = operand(gemm, gemm.b, at(b, gemm.b, i),
+                                             args.scale_b, args.block_b);
     auto *out = const_cast<std::byte *>(at(c, gemm.c, i));
     if (args.c == HEDDLE_RT_F32) {
       HEDDLE_RT_TRY(multiply(gemm, wideA.data(), gemm.a.columns, wideB.data(),

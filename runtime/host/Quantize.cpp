@@ -1,17 +1,20 @@
 //===- Quantize.cpp - formats with a scale --------------------------------===//
 //
 // The largest magnitude does not depend on an order, and each code on nothing
-// but its number and amax: threads share rows as they like.
+// but its number and that: threads share rows and blocks as they like.
 //
 //===----------------------------------------------------------------------===//
 
 #include "heddle/Runtime/Scales.h"
 
+#include "runtime/common/GemmCall.h"
 #include "runtime/common/QuantizeCall.h"
 #include "runtime/host/Context.h"
 
 #include <algorithm>
+#include <vector>
 
+using heddle::runtime::countBlocks;
 using heddle::runtime::invalid;
 using heddle::runtime::Trace;
 
@@ -40,44 +43,89 @@ heddle_rt_status queueAmax(heddle_rt_stream *stream, const char *name,
       });
 }
 
-template <class T, class Code>
-struct Quantize {
-  int64_t rows, columns;
-  bool transposed, powerOfTwo;
+/// The input as the matrix that its codes are.
+template <class T>
+struct Turned {
   const T *input;
-  const float *amax;
-  Code *codes;
-  float *scale;
+  int64_t rows, columns; ///< of the codes
+  bool transposed;
 
-  void run(int threads) const {
-    const float up =
-        heddle::upScale(*amax, heddle::largest(Code()), powerOfTwo);
-    *scale = 1.0f / up;
-    // A row of codes at a time: rows of the input, or its columns.
-    const int64_t outer = transposed ? columns : rows,
-                  inner = transposed ? rows : columns;
-    const int64_t outerStep = transposed ? 1 : columns,
-                  innerStep = transposed ? columns : 1;
-#pragma omp parallel for num_threads(threads)
-    for (int64_t i = 0; i < outer; ++i)
-      for (int64_t j = 0; j < inner; ++j)
-        heddle::narrow(heddle::widen(input[i * outerStep + j * innerStep]) * up,
-                       codes[i * inner + j]);
+  float at(int64_t row, int64_t column) const {
+    return heddle::widen(
+        input[transposed ? column * rows + row : row * columns + column]);
   }
 };
 
-template <class T, class Code>
-heddle_rt_status
-queueQuantize(heddle_rt_stream *stream, const heddle_rt_quantize_args &args,
-              const void *input, const float *amax, void *codes, float *scale) {
-  const Quantize<T, Code> work{args.rows,
-                               args.columns,
-                               args.transposed != 0,
-                               args.power_of_two != 0,
-                               static_cast<const T *>(input),
-                               amax,
-                               static_cast<Code *>(codes),
-                               scale};
+template <class T, class Code, class Scale>
+struct Quantize {
+  Turned<T> input;
+  int64_t blockRows, blockColumns;
+  bool powerOfTwo;
+  const float *amax; ///< of all, or null
+  Code *codes;
+  Scale *scales;
+
+  void run(int threads) const {
+    const int64_t down = countBlocks(input.rows, blockRows),
+                  across = countBlocks(input.columns, blockColumns);
+    std::vector<float> ups(size_t(down * across));
+#pragma omp parallel for num_threads(threads)
+    for (int64_t block = 0; block < down * across; ++block) {
+      const float most =
+          amax ? *amax : findLargest(block / across, block % across);
+      const float up =
+          heddle::upScale(most, heddle::largest(Code()), powerOfTwo);
+      ups[size_t(block)] = up;
+      heddle::narrow(1.0f / up, scales[block]);
+    }
+#pragma omp parallel for num_threads(threads)
+    for (int64_t row = 0; row < input.rows; ++row)
+      for (int64_t block = 0; block < across; ++block) {
+        const float up = ups[size_t(row / blockRows * across + block)];
+        for (int64_t column = block * blockColumns; column < endOf(block);
+             ++column)
+          heddle::narrow(input.at(row, column) * up,
+                         codes[row * input.columns + column]);
+      }
+  }
+
+private:
+  int64_t endOf(int64_t block) const {
+    return std::min((block + 1) * blockColumns, input.columns);
+  }
+  float findLargest(int64_t down, int64_t across) const {
+    uint32_t most = 0;
+    const int64_t end = std::min((down + 1) * blockRows, input.rows);
+    for (int64_t row = down * blockRows; row < end; ++row)
+      for (int64_t column = across * blockColumns; column < endOf(across);
+           ++column)
+        most = std::max(most, heddle::magnitudeBits(input.at(row, column)));
+    return heddle::math::fromBits(most);
+  }
+};
+
+struct Pointers {
+  const void *input;
+  const float *amax;
+  void *codes, *scales;
+};
+
+template <class T, class Code, class Scale>
+heddle_rt_status queueQuantize(heddle_rt_stream *stream,
+                               const heddle_rt_quantize_args &args,
+                               const Pointers &at) {
+  const bool turns = args.transposed != 0;
+  const int64_t rows = turns ? args.columns : args.rows,
+                columns = turns ? args.rows : args.columns;
+  const bool hasBlocks = args.block_rows > 0;
+  const Quantize<T, Code, Scale> work{
+      {static_cast<const T *>(at.input), rows, columns, turns},
+      hasBlocks ? args.block_rows : std::max<int64_t>(rows, 1),
+      hasBlocks ? args.block_columns : std::max<int64_t>(columns, 1),
+      args.power_of_two != 0,
+      at.amax,
+      static_cast<Code *>(at.codes),
+      static_cast<Scale *>(at.scales)};
   const Trace::Call call{"quantize",
                          heddle::runtime::quantizeName(args),
                          stream->late,
@@ -89,21 +137,30 @@ queueQuantize(heddle_rt_stream *stream, const heddle_rt_quantize_args &args,
   const int threads = stream->context->computeThreads;
   return heddle::host::queueWork(
       stream, call,
-      heddle::runtime::quantizeAccesses(args, input, amax, codes, scale), [=] {
+      heddle::runtime::quantizeAccesses(args, at.input, at.amax, at.codes,
+                                        at.scales),
+      [=] {
         work.run(threads);
         return HEDDLE_RT_OK;
       });
 }
 
+template <class T, class Code>
+heddle_rt_status quantizeInto(heddle_rt_stream *stream,
+                              const heddle_rt_quantize_args &args,
+                              const Pointers &at) {
+  return args.scales == HEDDLE_RT_F32
+             ? queueQuantize<T, Code, float>(stream, args, at)
+             : queueQuantize<T, Code, heddle::f8e8m0>(stream, args, at);
+}
+
 template <class T>
-heddle_rt_status
-quantizeFrom(heddle_rt_stream *stream, const heddle_rt_quantize_args &args,
-             const void *input, const float *amax, void *codes, float *scale) {
+heddle_rt_status quantizeFrom(heddle_rt_stream *stream,
+                              const heddle_rt_quantize_args &args,
+                              const Pointers &at) {
   return args.codes == HEDDLE_RT_F8E4M3
-             ? queueQuantize<T, heddle::f8e4m3>(stream, args, input, amax,
-                                                codes, scale)
-             : queueQuantize<T, heddle::f8e5m2>(stream, args, input, amax,
-                                                codes, scale);
+             ? quantizeInto<T, heddle::f8e4m3>(stream, args, at)
+             : quantizeInto<T, heddle::f8e5m2>(stream, args, at);
 }
 
 } // namespace
@@ -128,15 +185,16 @@ heddle_rt_status heddle_rt_amax(heddle_rt_stream *stream, const char *name,
 heddle_rt_status heddle_rt_quantize(heddle_rt_stream *stream,
                                     const heddle_rt_quantize_args *args,
                                     const void *input, const float *amax,
-                                    void *codes, float *scale) {
+                                    void *codes, void *scale) {
   if (!stream || !args)
     return invalid("heddle_rt_quantize: {} is NULL",
                    stream ? "args" : "stream");
   HEDDLE_RT_TRY(
       heddle::runtime::checkQuantize(*args, input, amax, codes, scale));
+  const Pointers at{input, amax, codes, scale};
   if (args->input == HEDDLE_RT_F32)
-    return quantizeFrom<float>(stream, *args, input, amax, codes, scale);
+    return quantizeFrom<float>(stream, *args, at);
   if (args->input == HEDDLE_RT_F16)
-    return quantizeFrom<heddle::f16>(stream, *args, input, amax, codes, scale);
-  return quantizeFrom<heddle::bf16>(stream, *args, input, amax, codes, scale);
+    return quantizeFrom<heddle::f16>(stream, *args, at);
+  return quantizeFrom<heddle::bf16>(stream, *args, at);
 }

@@ -48,9 +48,8 @@ heddle_rt_status check(const CollectiveCall &call,
   if (reduction != HEDDLE_RT_SUM && reduction != HEDDLE_RT_MAX)
     return invalid("heddle_rt_{}: reduction {} does not exist", call.operation,
                    int(reduction));
-  if (isCode(call.dtype))
-    return invalid("heddle_rt_{}: codes ({}) are not reduced: each belongs to "
-                   "a scale",
+  if (isCode(call.dtype) || call.dtype == HEDDLE_RT_F8E8M0)
+    return invalid("heddle_rt_{}: codes and their scales ({}) are not reduced",
                    call.operation, runtime::nameOf(call.dtype));
   return HEDDLE_RT_OK;
 }

@@ -63,6 +63,7 @@ void reduce(void *output, const std::vector<const void *> &parts,
     return reduceWith<uint8_t>(output, parts, elements, reduction);
   case HEDDLE_RT_F8E4M3:
   case HEDDLE_RT_F8E5M2:
+  case HEDDLE_RT_F8E8M0:
     return; // refused: checkAllReduce, checkReduceScatter
   }
 }

@@ -1,8 +1,16 @@
 #include "CompareCost.h"
 
+#include "CountProgram.h"
+
+#include "test/TestPlan.h"
+
+#include "heddle/Cost/Flops.h"
+#include "passes/Pipelines/Pipelines.h"
+
 #include <gtest/gtest.h>
 
 using namespace heddle;
+using test::must;
 
 void heddle::expectEqual(const std::map<AxisList, AxisTraffic> &formula,
                          const std::map<AxisList, AxisTraffic> &counted) {
@@ -47,4 +55,35 @@ void heddle::expectEqual(const LiveMemory &formula,
   EXPECT_EQ(formula.peakBytes(), report.livePeakBytes)
       << formula.peak().function << ": " << formula.peak().moment
       << ", the program: " << report.peakFunction << ": " << report.peakOp;
+}
+
+void heddle::checkProgram(const ModelConfig &model, const TrainSettings &train,
+                          const Plan &plan) {
+  RankSizes sizes = must(rankSizes(model, train, plan));
+  FlopCount flops = stepFlops(model, sizes);
+  auto check = [&](const Counted &counted, Messages messages) {
+    EXPECT_EQ(flops.products, counted.products);
+    EXPECT_EQ(flops.attention, counted.attention);
+    expectEqual(trafficByAxes(stepCollectives(sizes, messages)),
+                counted.traffic);
+  };
+  mlir::MLIRContext context;
+  context.disableMultithreading();
+  auto observe = [&](Phase phase, mlir::ModuleOp module) {
+    SCOPED_TRACE(phaseName(phase));
+    if (phase == Phase::Recompute)
+      check(countInTensors(module), Messages::Gradients);
+    if (phase != Phase::Memory)
+      return;
+    const Counted counted = countInRuntime(module);
+    check(counted, Messages::Buckets);
+    std::int64_t beside = 0;
+    for (const StepCollective &each : stepCollectives(sizes))
+      beside += each.isOfStates ? 0 : each.hiddenCalls;
+    EXPECT_EQ(beside, counted.gathersBeside);
+    EXPECT_EQ(gathersAhead(stepCollectives(sizes)), counted.gathersAhead);
+    expectEqual(liveMemory(model, train, sizes), getMemoryReport(module));
+  };
+  EXPECT_TRUE(succeeded(compileUpTo(context, CompileInput{model, train, plan},
+                                    Phase::Memory, observe)));
 }

@@ -5,6 +5,8 @@
 
 #include "heddle/Cost/LiveMemory.h"
 #include "heddle/Cost/Traffic.h"
+#include "heddle/Model/TrainSettings.h"
+#include "heddle/Plan/Plan.h"
 #include "passes/Memory/MemoryReport.h"
 
 #include <map>
@@ -15,6 +17,11 @@ namespace heddle {
 void expectEqual(const std::map<AxisList, AxisTraffic> &formula,
                  const std::map<AxisList, AxisTraffic> &counted);
 void expectEqual(const LiveMemory &formula, const MemoryReport &report);
+
+/// The formulas of a plan without stages against its program: operations, what
+/// collectives send, live bytes.
+void checkProgram(const ModelConfig &model, const TrainSettings &train,
+                  const Plan &plan);
 
 /// Calls that gather parameters of later layers while one computes.
 std::int64_t gathersAhead(const std::vector<StepCollective> &collectives);

@@ -104,37 +104,6 @@ Plan planOf(const ModelConfig &model, const Shape &shape,
                       shape.microBatches, ", \"tensor\": " + tensor + extra);
 }
 
-void checkProgram(const ModelConfig &model, const TrainSettings &train,
-                  const Plan &plan) {
-  RankSizes sizes = must(rankSizes(model, train, plan));
-  FlopCount flops = stepFlops(model, sizes);
-  auto check = [&](const Counted &counted, Messages messages) {
-    EXPECT_EQ(flops.products, counted.products);
-    EXPECT_EQ(flops.attention, counted.attention);
-    expectEqual(trafficByAxes(stepCollectives(sizes, messages)),
-                counted.traffic);
-  };
-  mlir::MLIRContext context;
-  context.disableMultithreading();
-  auto observe = [&](Phase phase, mlir::ModuleOp module) {
-    SCOPED_TRACE(phaseName(phase));
-    if (phase == Phase::Recompute)
-      check(countInTensors(module), Messages::Gradients);
-    if (phase != Phase::Memory)
-      return;
-    const Counted counted = countInRuntime(module);
-    check(counted, Messages::Buckets);
-    std::int64_t beside = 0;
-    for (const StepCollective &each : stepCollectives(sizes))
-      beside += each.isOfStates ? 0 : each.hiddenCalls;
-    EXPECT_EQ(beside, counted.gathersBeside);
-    EXPECT_EQ(gathersAhead(stepCollectives(sizes)), counted.gathersAhead);
-    expectEqual(liveMemory(model, train, sizes), getMemoryReport(module));
-  };
-  EXPECT_TRUE(succeeded(compileUpTo(context, CompileInput{model, train, plan},
-                                    Phase::Memory, observe)));
-}
-
 /// bf16 with a master, and codes of it in products: gradients in either format,
 /// reduced in either.
 constexpr const char *kFormats[] = {
@@ -192,6 +161,38 @@ TEST_P(CostOfModel, EqualsTheProgramInOtherFormats) {
                              members));
     checkProgram(model, settingsOf(shape),
                  planOf(model, shape, "\"megatron\"", members));
+  }
+}
+
+// Codes whose blocks have scales, the longest blocks that ranks hold whole, and
+// products that stay in bf16.
+TEST_P(CostOfModel, EqualsTheProgramOfBlocks) {
+  const ModelConfig model = withoutDropout(GetParam().config);
+  constexpr const char *kScalings[] = {"block", "block_power_of_two", "mxfp8"};
+  const char *exceptions = model.family == Family::Gpt2 ? "*attn.c_attn.weight"
+                                                        : "*[vo]_proj.weight";
+  for (size_t i = 0; i < std::size(kShapes); ++i) {
+    const Shape &shape = kShapes[i];
+    const TrainSettings train = settingsOf(shape);
+    std::string members =
+        fmt::format(R"(, "precision": {{"recipe": "fp8", "scaling": "{}")",
+                    kScalings[i % 3]);
+    if (i % 2)
+      members += fmt::format(
+          R"(, "exceptions": [{{"match": "{}", "compute": "bf16"}}])",
+          exceptions);
+    for (int length : {32, 5, 4, 3, 2, 1}) {
+      if (i % 3 == 2 && length != 32)
+        break;
+      const Plan plan =
+          planOf(model, shape, "\"megatron\"",
+                 members + fmt::format(R"(, "block_length": {}}})", length) +
+                     (knowsCut(model, shape) && i % 4 == 2 ? kCut : ""));
+      if (!checkPlan(plan, model, train))
+        continue;
+      checkProgram(model, train, plan);
+      break;
+    }
   }
 }
 

@@ -106,6 +106,19 @@ const Sequences kFormats[] = {
       "recompute": "full", "zero": {"stage": 3})"},
 };
 
+/// Scales of blocks, and products that stay in bf16: of ranks that hold whole
+/// blocks, the last of which may be padding.
+const Sequences kBlocks[] = {
+    {"_block", R"(, "precision": {"recipe": "fp8", "scaling": "block",
+      "block_length": 4}, "zero": {"stage": 1})"},
+    {"_mxfp8", R"(, "precision": {"recipe": "fp8", "scaling": "mxfp8",
+      "exceptions": [{"match": "*[!k]_proj.weight", "compute": "bf16"}]})"},
+    {"_block_except", R"(, "precision": {"recipe": "fp8", "gradients": "bf16",
+      "scaling": "block_power_of_two", "block_length": 2,
+      "exceptions": [{"match": "*[vc]_proj.weight", "compute": "bf16"}]},
+      "recompute": "full", "zero": {"stage": 3})"},
+};
+
 // With dropout: padded heads, KV heads on several ranks, tied matrices.
 const Model kDropoutModels[] = {
     {"llama_dropout", kModels[0].config, {0.3, 0, 0}},
@@ -206,6 +219,38 @@ std::vector<Case> formatCases() {
   return cases;
 }
 
+/// The settings and plans of a case: one device's, and its own.
+struct Compared {
+  ModelConfig model;
+  TrainSettings train;
+  Plan one, plan;
+
+  explicit Compared(const Case &c) : model(modelOf(c.model->config)) {
+    model.dropout = c.model->dropout;
+    train.sequenceLength = model.kvHeads == 2 ? 8 : 7;
+    train.globalBatch = 8 * c.microBatches;
+    train.optimizer.kind = OptimizerKind::Sgd;
+    train.precision = {"fp32", "bf16", "fp16", "fp8"};
+    one = planOf(model, 1, 1, 8, c.microBatches, "");
+    plan = planOf(model, c.dp, c.tp, 8 / c.dp, c.microBatches,
+                  c.sequences->members);
+  }
+};
+
+/// Over two ranks of tp where these hold whole blocks, else over one.
+std::vector<Case> blockCases() {
+  std::vector<Case> cases;
+  for (const Model &model : kModels)
+    for (const Sequences &blocks : kBlocks) {
+      Case cut{&model, 2, 2, 2, &blocks};
+      const Compared compared(cut);
+      if (!checkPlan(compared.plan, compared.model, compared.train))
+        cut.tp = 1;
+      cases.push_back(cut);
+    }
+  return cases;
+}
+
 std::vector<Case> recomputeCases() {
   std::vector<Case> cases;
   for (const Model &model : kModels)
@@ -233,17 +278,8 @@ class PlanMatrix : public testing::TestWithParam<Case> {};
 
 TEST_P(PlanMatrix, EqualsOneDeviceAfterEveryPhase) {
   const Case &c = GetParam();
-  ModelConfig model = modelOf(c.model->config);
-  model.dropout = c.model->dropout;
-  TrainSettings train;
-  train.sequenceLength = model.kvHeads == 2 ? 8 : 7;
-  train.globalBatch = 8 * c.microBatches;
-  train.optimizer.kind = OptimizerKind::Sgd;
-  train.precision = {"fp32", "bf16", "fp16", "fp8"};
-  int64_t microBatch = 8 / c.dp;
-  Plan one = planOf(model, 1, 1, 8, c.microBatches, "");
-  Plan plan = planOf(model, c.dp, c.tp, microBatch, c.microBatches,
-                     c.sequences->members);
+  const Compared compared(c);
+  const auto &[model, train, one, plan] = compared;
   auto checked = checkPlan(plan, model, train);
   ASSERT_TRUE(static_cast<bool>(checked)) << checked.message();
 
@@ -263,6 +299,12 @@ TEST_P(PlanMatrix, EqualsOneDeviceAfterEveryPhase) {
   };
   EXPECT_TRUE(succeeded(compileUpTo(context, CompileInput{model, train, plan},
                                     Phase::Overlap, observe)));
+}
+
+// Most models and recipes run with blocks on each of two ranks.
+TEST(ScalesOfBlocks, AreCutInMostCases) {
+  EXPECT_GE(
+      llvm::count_if(blockCases(), [](const Case &c) { return c.tp > 1; }), 8);
 }
 
 // A mask follows the sequence's number in the whole batch: the same sequences
@@ -340,6 +382,8 @@ TEST(RoundedReading, PlansRoundAsOneDeviceDoes) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Formats, PlanMatrix, testing::ValuesIn(formatCases()),
+                         [](const auto &info) { return info.param.name(); });
+INSTANTIATE_TEST_SUITE_P(Blocks, PlanMatrix, testing::ValuesIn(blockCases()),
                          [](const auto &info) { return info.param.name(); });
 INSTANTIATE_TEST_SUITE_P(Recompute, PlanMatrix,
                          testing::ValuesIn(recomputeCases()),

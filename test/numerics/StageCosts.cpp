@@ -184,6 +184,24 @@ TEST(CostOfStages, EqualsProgramsOfScaledProducts) {
     }
 }
 
+// Scales of blocks that are shorter than rows, the last one of a row too; no
+// codes where products stay in bf16.
+TEST(CostOfStages, EqualsProgramsOfBlocks) {
+  for (const char *recompute : {R"([])", R"("full")", R"(["n1", "up", "v"])"})
+    for (const char *schedule : {"one_f_one_b", "zb_h1"}) {
+      const std::string members =
+          stagesOf(kUneven, schedule) +
+          fmt::format(R"(, "recompute": {}, "precision": {{"recipe": "fp8",
+                          "scaling": "block", "block_length": 4)",
+                      recompute);
+      const char *except = R"(, "exceptions": [
+          {"match": "*v_proj.weight", "compute": "bf16"},
+          {"match": "*down_proj.weight", "compute": "bf16"}]})";
+      checkPlaces(modelOf(3, true), {2, 1, 2, 1, 4}, members + "}", 9);
+      checkPlaces(modelOf(3, false), {2, 2, 2, 1, 4}, members + except + kCut);
+    }
+}
+
 // Chunks of two layers and one, of three layers and none; more memory for
 // backward's gathers than for forward's, which read biases too.
 TEST(CostOfStages, EqualsProgramsThatGatherAhead) {

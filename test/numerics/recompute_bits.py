@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Plans that differ only in what backward computes again give bitwise equal gradients.
 
-Emitted programs, ranks as threads, one step from the same parameters, in fp32, bf16 and fp8: every family that
+Emitted programs, ranks as threads, one step from the same parameters, in fp32, bf16 and fp8, scales of blocks too: every family that
 compiles, without stages and with, backward in one part and in two, sequences cut over tp,
 parameters in runs, with dropout and without; nothing, lists, budgets of bytes, what costs nothing,
 all, and layers that differ computed again.
@@ -33,6 +33,7 @@ MODELS = {
     "gpt2": {"model_type": "gpt2", "n_embd": 12, "n_layer": 3, "n_head": 3, "n_positions": 32, "vocab_size": 31,
              "activation_function": "gelu_new", "layer_norm_epsilon": 1e-5},
 }
+BLOCKS = {"recipe": "fp8", "scaling": "block", "block_length": 4}
 DROPOUT = "dropout: {attention: 0.2, residual: 0.3, embedding: 0.1}\n"
 
 
@@ -57,7 +58,7 @@ PLANS = [("gpt2", PLAIN, DROPOUT), ("llama", RUNS, ""), ("llama", STAGES, DROPOU
          *((name, {**base, "precision": {"recipe": recipe}}, dropout) for name, base, dropout, recipe in
            [("llama", PLAIN, DROPOUT, "fp8"), ("gpt2", RUNS, "", "bf16"), ("qwen3", STAGES, "", "fp8"),
             ("qwen2", APART, "", "bf16"), ("gpt2", RUNS, "", "fp8"), ("qwen2", APART, "", "fp8")]),
-         ("gpt2", UNFUSED, DROPOUT), ("mistral", {**PLAIN, "attention": "unfused"}, ""),
+         ("qwen3", {**STAGES, "precision": BLOCKS}, ""), ("gpt2", UNFUSED, DROPOUT), ("mistral", {**PLAIN, "attention": "unfused"}, ""),
          ("qwen3", {**APART, "attention": "unfused", "dropout_masks": "saved"}, DROPOUT)]
 # In turn with other plans' budgets: what is large beside its operations, also with inputs of products saved.
 OF_UNFUSED = [{"recompute": "selective"}, {"recompute": "selective", "save": "linear_inputs"},

@@ -4,7 +4,7 @@
 What may not change a bit: the ZeRO stage, how long gathered parameters are kept, prefetch, the
 size and order of buckets, overlap, saved values and masters on the host. (When sums are reduced, and the shard group, change the order
 of a sum.) Emitted programs of 8 ranks, as threads, one step from the same parameters, in fp32, in
-bf16 and in fp16: parameters and masters are equal too, also with pipeline stages of unequal numbers of
+bf16, in fp16 and in fp8 with scales of blocks: parameters and masters are equal too, also with pipeline stages of unequal numbers of
 layers. A program that is run twice gives the same bits.
 
     storage_bits.py --heddle build/bin/heddle
@@ -44,6 +44,7 @@ STORED = [
 
 PRECISIONS = [{"recipe": "fp32"}, {"recipe": "bf16", "gradients": "bf16"}]  # the latter casts to reduce
 SCALED = {"recipe": "fp16"}
+BLOCKS = {"recipe": "fp8", "scaling": "block", "block_length": 4}
 
 
 def values(heddle, folder, model, plan, rest=""):
@@ -74,7 +75,7 @@ def main():
     heddle = parser.parse_args().heddle
     bad = 0
     for cut, precision, reduce in [*itertools.product([{}], PRECISIONS, ("last", "every_micro_batch")),
-                                   (STAGES, PRECISIONS[0], "last"), (STAGES, PRECISIONS[1], "every_micro_batch"), ({}, SCALED, "last")]:
+                                   (STAGES, PRECISIONS[0], "last"), (STAGES, PRECISIONS[1], "every_micro_batch"), ({}, SCALED, "last"), (STAGES, BLOCKS, "last")]:
         first = None
         # Without stages the first plan once more: two runs are equal.
         for storage in [*(STORED[3:6] + STORED[-1:] if cut or precision is SCALED else STORED), STORED[0]]:
@@ -85,7 +86,7 @@ def main():
             differing = [name for name in first if found.get(name) != first[name]]
             bad += bool(differing)
             print(f"{'differs' if differing else 'equal bits'}  {'stages, ' if cut else ''}"
-                  f"{', '.join(precision.values())}, reduce {reduce}, "
+                  f"{', '.join(map(str, precision.values()))}, reduce {reduce}, "
                   f"{json.dumps(storage)}" + (f": {', '.join(differing[:4])}" if differing else ""), flush=True)
     sys.exit(bool(bad))
 

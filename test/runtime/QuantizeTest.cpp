@@ -3,7 +3,7 @@
 
 #include "OnDevice.h"
 
-#include "heddle/Runtime/Formats.h"
+#include "heddle/Runtime/Scales.h"
 #include "runtime/common/Status.h"
 #include "runtime/ranks/RunRanks.h"
 
@@ -18,6 +18,7 @@
 using heddle::bf16;
 using heddle::f8e4m3;
 using heddle::f8e5m2;
+using heddle::f8e8m0;
 using testing::HasSubstr;
 
 namespace {
@@ -42,6 +43,7 @@ heddle_rt_dtype dtypeOf() {
   return std::is_same_v<T, float>    ? HEDDLE_RT_F32
          : std::is_same_v<T, bf16>   ? HEDDLE_RT_BF16
          : std::is_same_v<T, f8e4m3> ? HEDDLE_RT_F8E4M3
+         : std::is_same_v<T, f8e8m0> ? HEDDLE_RT_F8E8M0
                                      : HEDDLE_RT_F8E5M2;
 }
 
@@ -258,6 +260,181 @@ TEST(Quantize, ProductsOfCodesAreExactButForTheSum) {
   });
 }
 
+/// GPUs' kernels have none yet, and say so.
+bool hasBlocks() {
+  bool has = true;
+  withStream([&](heddle_rt_context *context, heddle_rt_stream *stream) {
+    heddle_rt_quantize_args args{};
+    args.name = "probe";
+    args.rows = args.columns = args.block_rows = args.block_columns = 1;
+    args.codes = HEDDLE_RT_F8E4M3;
+    heddle::test::OnDevice<float> x(context, stream, std::vector<float>(32));
+    if (heddle_rt_quantize(stream, &args, x.data(), nullptr, x.data() + 8,
+                           x.data() + 16) == HEDDLE_RT_OK)
+      return;
+    has = false;
+    EXPECT_STREQ(heddle_rt_last_error(),
+                 "probe: this backend has no scales of blocks");
+  });
+  return has;
+}
+
+/// Scales of the blocks, in codes of `Scale`, and what they stand for.
+template <class Code, class Scale>
+struct Blocks {
+  std::vector<Code> codes;
+  std::vector<Scale> scales;
+};
+
+template <class Code, class Scale>
+Blocks<Code, Scale> quantizeBlocks(const std::vector<bf16> &values,
+                                   int64_t rows, int64_t blockRows,
+                                   int64_t blockColumns, bool transposed) {
+  Blocks<Code, Scale> result;
+  withStream([&](heddle_rt_context *context, heddle_rt_stream *stream) {
+    heddle_rt_quantize_args args{};
+    args.name = "blocks";
+    args.rows = rows;
+    args.columns = int64_t(values.size()) / rows;
+    const int64_t down = transposed ? args.columns : args.rows,
+                  across = transposed ? args.rows : args.columns;
+    args.transposed = transposed;
+    args.power_of_two = std::is_same_v<Scale, f8e8m0>;
+    args.input = HEDDLE_RT_BF16, args.codes = dtypeOf<Code>();
+    args.scales = dtypeOf<Scale>();
+    args.block_rows = blockRows, args.block_columns = blockColumns;
+    const auto count = [](int64_t n, int64_t block) {
+      return (n + block - 1) / block;
+    };
+    heddle::test::OnDevice<bf16> x(context, stream, values);
+    heddle::test::OnDevice<Code> codes(context, stream,
+                                       std::vector<Code>(values.size()));
+    heddle::test::OnDevice<Scale> scales(
+        context, stream,
+        std::vector<Scale>(
+            size_t(count(down, blockRows) * count(across, blockColumns))));
+    ASSERT_EQ(heddle_rt_quantize(stream, &args, x.data(), nullptr, codes.data(),
+                                 scales.data()),
+              HEDDLE_RT_OK)
+        << heddle_rt_last_error();
+    result.codes = codes.read();
+    result.scales = scales.read();
+  });
+  return result;
+}
+
+/// Each block by itself: its largest magnitude makes the scale, which is a
+/// power of two where it is a byte, and all its codes are the nearest.
+template <class Code, class Scale>
+void checkBlocks(int64_t blockRows, int64_t blockColumns, bool transposed) {
+  const int64_t inRows = 7, inColumns = 11;
+  const int64_t rows = transposed ? inColumns : inRows,
+                columns = transposed ? inRows : inColumns;
+  auto values = valuesOf<bf16>(inRows * inColumns, 3, 5);
+  for (int64_t i = 0; i < 20; ++i) // far apart in size
+    heddle::narrow(heddle::widen(values[size_t(i)]) * 1e-20f,
+                   values[size_t(i)]);
+  const auto got = quantizeBlocks<Code, Scale>(values, inRows, blockRows,
+                                               blockColumns, transposed);
+  const auto at = [&](int64_t row, int64_t column) {
+    return heddle::widen(values[size_t(transposed ? column * inColumns + row
+                                                  : row * inColumns + column)]);
+  };
+  const float largest = heddle::largest(Code());
+  const int64_t across = (columns + blockColumns - 1) / blockColumns;
+  for (int64_t top = 0; top < rows; top += blockRows)
+    for (int64_t left = 0; left < columns; left += blockColumns) {
+      const int64_t bottom = std::min(top + blockRows, rows),
+                    right = std::min(left + blockColumns, columns);
+      float amax = 0;
+      for (int64_t row = top; row < bottom; ++row)
+        for (int64_t column = left; column < right; ++column)
+          amax = std::max(amax, std::fabs(at(row, column)));
+      float up = largest / amax;
+      if (std::is_same_v<Scale, f8e8m0>)
+        up = std::ldexp(1.0f, std::ilogb(up));
+      const Scale scale =
+          got.scales[size_t(top / blockRows * across + left / blockColumns)];
+      ASSERT_EQ(heddle::widen(scale), 1 / up);
+      for (int64_t row = top; row < bottom; ++row)
+        for (int64_t column = left; column < right; ++column)
+          expectNearest(at(row, column), up,
+                        got.codes[size_t(row * columns + column)]);
+    }
+}
+
+TEST(Quantize, BlocksHaveScalesOfTheirOwn) {
+  if (!hasBlocks())
+    GTEST_SKIP() << "a backend without blocks";
+  for (const bool transposed : {false, true}) {
+    checkBlocks<f8e4m3, float>(1, 4, transposed);
+    checkBlocks<f8e4m3, float>(4, 4, transposed);
+    checkBlocks<f8e5m2, float>(3, 100, transposed);
+    checkBlocks<f8e4m3, f8e8m0>(1, 4, transposed);
+    checkBlocks<f8e4m3, f8e8m0>(1, 11, transposed);
+  }
+}
+
+// Rows of x alone, of y by threes; sums over blocks of 32, the last of 2.
+template <class Scale>
+void checkProductOfBlocks() {
+  const int64_t m = 5, n = 7, k = 130, length = 32, rowsOfB = 3;
+  const auto a = valuesOf<bf16>(m * k, 2, 3), b = valuesOf<bf16>(n * k, 40, 4);
+  const auto x = quantizeBlocks<f8e4m3, Scale>(a, m, 1, length, false);
+  const auto y = quantizeBlocks<f8e4m3, Scale>(b, n, rowsOfB, length, false);
+  withStream([&](heddle_rt_context *context, heddle_rt_stream *stream) {
+    heddle_rt_gemm_args args{};
+    args.name = "of blocks";
+    args.m = m, args.n = n, args.k = k;
+    args.lda = args.ldb = k, args.ldc = n;
+    args.transpose_b = 1;
+    args.alpha = 1, args.beta = 1, args.batch = 1;
+    args.a = args.b = HEDDLE_RT_F8E4M3, args.c = HEDDLE_RT_F32;
+    args.scales = dtypeOf<Scale>();
+    args.block_a = 1, args.block_b = rowsOfB, args.block_k = length;
+    heddle::test::OnDevice<Scale> ofA(context, stream, x.scales);
+    heddle::test::OnDevice<Scale> ofB(context, stream, y.scales);
+    args.scale_a = ofA.data(), args.scale_b = ofB.data();
+    heddle::test::OnDevice<f8e4m3> left(context, stream, x.codes);
+    heddle::test::OnDevice<f8e4m3> right(context, stream, y.codes);
+    heddle::test::OnDevice<float> c(context, stream,
+                                    std::vector<float>(m * n, 0.5f));
+    ASSERT_EQ(
+        heddle_rt_gemm(stream, &args, left.data(), right.data(), c.data()),
+        HEDDLE_RT_OK)
+        << heddle_rt_last_error();
+    const std::vector<float> got = c.read();
+    const int64_t across = (k + length - 1) / length;
+    for (int64_t i = 0; i < m; ++i)
+      for (int64_t j = 0; j < n; ++j) {
+        double sum = 0.5, size = 0.5;
+        for (int64_t l = 0; l < k; ++l) {
+          const double each =
+              double(heddle::widen(x.codes[size_t(i * k + l)])) *
+              heddle::widen(y.codes[size_t(j * k + l)]) *
+              heddle::widen(x.scales[size_t(i * across + l / length)]) *
+              heddle::widen(
+                  y.scales[size_t(j / rowsOfB * across + l / length)]);
+          sum += each, size += std::abs(each);
+        }
+        ASSERT_NEAR(got[size_t(i * n + j)], sum, 1e-6 * size);
+      }
+    args.transpose_b = 0;
+    args.ldb = n;
+    EXPECT_EQ(
+        heddle_rt_gemm(stream, &args, left.data(), right.data(), c.data()),
+        HEDDLE_RT_INVALID_ARGUMENT);
+    EXPECT_THAT(heddle_rt_last_error(), HasSubstr("belong to one product"));
+  });
+}
+
+TEST(Quantize, ProductsOfBlocksAreExactButForTheSum) {
+  if (!hasBlocks())
+    GTEST_SKIP() << "a backend without blocks";
+  checkProductOfBlocks<float>();
+  checkProductOfBlocks<f8e8m0>();
+}
+
 TEST(Quantize, RefusesWhatItCannotDo) {
   withStream([](heddle_rt_context *context, heddle_rt_stream *stream) {
     heddle::test::OnDevice<float> x(context, stream, std::vector<float>(64));
@@ -281,6 +458,17 @@ TEST(Quantize, RefusesWhatItCannotDo) {
     expect(bad, out, "q: rows -1, columns 4: a size is negative");
     expect(good, nullptr, "q: input, amax, codes or scale is NULL");
     expect(good, in + 3, "q: codes overlap the input");
+    bad = good;
+    bad.block_rows = 1;
+    expect(bad, out,
+           "q: blocks of 1 x 0: expected two sizes above 0, or 0 for "
+           "one scale");
+    bad.block_columns = 4;
+    expect(bad, out,
+           "q: blocks have largest magnitudes of their own, but amax");
+    bad = good;
+    bad.scales = HEDDLE_RT_F8E8M0;
+    expect(bad, out, "q: scales are f32, or of blocks, powers of two, f8e8m0");
     EXPECT_EQ(heddle_rt_amax(stream, "m", in, 4, HEDDLE_RT_I32, number),
               HEDDLE_RT_INVALID_ARGUMENT);
     EXPECT_THAT(heddle_rt_last_error(),

@@ -191,6 +191,13 @@ static int runCompile() {
   Result<Inputs> inputs = readAll(warnings, code);
   if (!inputs)
     return refuse(inputs.error(), code);
+  if (wanted->cuda && inputs->plan->precision.blockLength > 0)
+    return refuse(
+        Error{fmt::format("--target cuda: precision.scaling \"{}\" is not "
+                          "supported there yet; use --target host, or set it "
+                          "to \"current\"",
+                          inputs->plan->precision.scaling)},
+        kAnswerIsNo);
   Result<NewFolder> folder = NewFolder::create(output.getValue());
   if (!folder)
     return refuse(folder.error());

@@ -12,8 +12,11 @@
 #include "heddle/Model/Parameters.h"
 #include "heddle/Model/TrainSettings.h"
 #include "heddle/Plan/Plan.h"
+#include "heddle/Plan/Scaling.h"
 
+#include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -105,8 +108,15 @@ struct RankFormats {
   std::int64_t gradients = 4; ///< of parameters, and their sums
   std::int64_t reduce = 4;    ///< these on their way through a reduction
   bool hasMaster = false;     ///< of each parameter, in fp32
-  /// Whether products of layers are of codes of 8 bits, one scale per tensor.
-  bool scalesProducts = false;
+  /// How products of layers are of codes of 8 bits, if they are.
+  std::optional<ScalingRecipe> scaling;
+  /// Parameters, by argument, whose products are not.
+  std::vector<std::string> plain;
+
+  bool scales(std::string_view argument) const {
+    return scaling &&
+           std::find(plain.begin(), plain.end(), argument) == plain.end();
+  }
 
   bool castsToReduce() const { return gradients != reduce; }
 };

@@ -57,16 +57,17 @@ struct BlockOp {
 
   /// An operand of a product, as it is scaled where the plan has codes of it.
   struct Operand {
-    std::string key;           ///< of a value, or of a parameter's part
-    std::int64_t elements = 0; ///< of the rank's part
-    AxisList axes;             ///< over which its parts lie
-    bool isTurned = false;     ///< it is not summed over its last dimensions
+    std::string key;         ///< of a value, or of a parameter's part
+    std::int64_t rows = 0;   ///< of the rank's part, as it is multiplied
+    std::int64_t summed = 0; ///< numbers of a row
+    AxisList axes;           ///< over which its parts lie
+    bool isTurned = false;   ///< it is not summed over its last dimensions
     bool isParameter = false;
   };
 
   std::vector<BlockValue> results;
-  std::vector<Operand> operands;       ///< of a product, both
-  std::vector<std::string> reads;      ///< keys; "x", "delta" come in
+  std::vector<Operand> operands;  ///< both, of a product that may be scaled
+  std::vector<std::string> reads; ///< keys; "x", "delta" come in
   std::vector<std::string> parameters; ///< by argument
   double products = 0, attention = 0;  ///< operations
   std::optional<Move> moves;

@@ -132,6 +132,7 @@ struct PlanOffload {
   bool operator==(const PlanOffload &) const = default;
 };
 
+/// Products with the parameters that match, forward and backward.
 struct PlanPrecisionException {
   std::string match;
   std::string compute;
@@ -145,9 +146,10 @@ struct PlanPrecision {
   std::string master = "none"; ///< "none": parameters are their own master
   std::string gradients = "fp32";
   std::string reduce = "fp32";
-  /// How operands of products are scaled, a name that `findScaling` knows; ""
-  /// in recipes whose formats need no scale.
+  /// How operands of products are scaled, a name of `Scaling.cpp`; "" in
+  /// recipes whose formats need no scale.
   std::string scaling;
+  std::int64_t blockLength = 0; ///< 0 where scales belong to tensors
   std::vector<PlanPrecisionException> exceptions;
 
   /// fp16 has 5 bits of exponent: gradients vanish unless the loss is scaled.

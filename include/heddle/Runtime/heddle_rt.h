@@ -60,6 +60,7 @@ typedef enum heddle_rt_dtype {
   HEDDLE_RT_F8E4M3 =
       7, ///< Codes that belong to a scale: see heddle_rt_quantize.
   HEDDLE_RT_F8E5M2 = 8,
+  HEDDLE_RT_F8E8M0 = 9, ///< Scales that are powers of two.
 } heddle_rt_dtype;
 
 typedef enum heddle_rt_reduction {
@@ -237,7 +238,13 @@ typedef struct heddle_rt_gemm_args {
   heddle_rt_dtype a, b, c;
   int64_t batch; ///< 1 for one product; 0 queues nothing
   int64_t stride_a, stride_b, stride_c;
-  const float *scale_a, *scale_b; ///< of 8 bits: one number each; else NULL
+  const void *scale_a, *scale_b; ///< of 8 bits: scales of each; else NULL
+  heddle_rt_dtype scales;        ///< F32, or of blocks F8E8M0
+  /// Scales of blocks, row-major matrices without gaps, of this many rows of
+  /// op(A), columns of op(B) and numbers that are summed over; the last block
+  /// along each may be smaller. 0, all: one f32 for the whole operand. With
+  /// blocks A lies as [m,k], B as [n,k], and batch is 1.
+  int64_t block_a, block_b, block_k;
 } heddle_rt_gemm_args;
 
 /// \return HEDDLE_RT_INVALID_ARGUMENT also if a leading dimension is shorter
@@ -252,25 +259,30 @@ heddle_rt_status heddle_rt_amax(heddle_rt_stream *stream, const char *name,
                                 const void *input, int64_t elements,
                                 heddle_rt_dtype dtype, float *amax);
 
-/// Codes of 8 bits of a row-major matrix without gaps, and the scale that a
-/// product multiplies them by. With `up` = largest number of the format / amax,
-/// at most the largest of fp32, with `power_of_two` the power of two not above
-/// it: code = input x up, rounded to nearest even and at most the largest
-/// number; scale = 1 / up. An amax of 0 has up 1; one that is not finite has a
-/// scale of NaN.
+/// Codes of 8 bits of a row-major matrix without gaps, and the scales that a
+/// product multiplies them by: one, f32, of the amax that is given, or one of
+/// each block of the codes' matrix, of its own largest magnitude. With `up` =
+/// largest number of the format / amax, at most the largest of fp32, with
+/// `power_of_two` the power of two not above it: code = input x up, rounded to
+/// nearest even and at most the largest number; scale = 1 / up. An amax of 0
+/// has up 1; one that is not finite has a scale of NaN.
 typedef struct heddle_rt_quantize_args {
   const char *name;
   int64_t rows, columns; ///< of the input
   int32_t transposed;    ///< codes lie as [columns, rows]
   int32_t power_of_two;
   heddle_rt_dtype input, codes;
+  heddle_rt_dtype scales; ///< F32, or of blocks, powers of two, F8E8M0
+  /// Of the codes as they lie; scales are a row-major matrix without gaps, and
+  /// amax is NULL. 0, both: one scale.
+  int64_t block_rows, block_columns;
 } heddle_rt_quantize_args;
 
 /// \return HEDDLE_RT_INVALID_ARGUMENT also where `codes` overlaps `input`.
 heddle_rt_status heddle_rt_quantize(heddle_rt_stream *stream,
                                     const heddle_rt_quantize_args *args,
                                     const void *input, const float *amax,
-                                    void *codes, float *scale);
+                                    void *codes, void *scale);
 
 /// Distances in elements. The head's elements lie side by side.
 typedef struct heddle_rt_attention_strides {

@@ -173,15 +173,27 @@ rt.program @two_ranks mesh [#rt.axis<"tp", 2>] arenas [#rt.arena<"compute", 4096
   }
 
   // CHECK-LABEL: rt.func @scaled
-  rt.func @scaled(%x: !rt.buf<4x8xbf16>, %u: !rt.buf<4x16xbf16>, %weight: !rt.buf<16x8xf8E4M3FN>, %t: !rt.buf<f32>, %most: !rt.buf<f32>, %scale: !rt.buf<f32>, %s: !rt.buf<f32>, %turned: !rt.buf<8x4xf8E4M3FN>, %codes: !rt.buf<4x8xf8E4M3FN>) {
+  rt.func @scaled(%x: !rt.buf<4x8xbf16>, %u: !rt.buf<4x16xbf16>, %weight: !rt.buf<16x8xf8E4M3FN>, %t: !rt.buf<f32>, %most: !rt.buf<f32>, %scale: !rt.buf<f32>, %s: !rt.buf<f32>, %turned: !rt.buf<8x4xf8E4M3FN>, %codes: !rt.buf<4x8xf8E4M3FN>, %many: !rt.buf<4x2xf8E8M0FNU>, %few: !rt.buf<2x2xf8E8M0FNU>) {
+    // CHECK: rt.quantize "block.n2" %x -> %codes, %many rows 4 blocks [1, 5] power_of_two on "compute" : !rt.buf<4x8xbf16> -> !rt.buf<4x8xf8E4M3FN>, !rt.buf<4x2xf8E8M0FNU>
+    rt.quantize "block.n2" %x -> %codes, %many rows 4 blocks [1, 5] power_of_two on "compute" : !rt.buf<4x8xbf16> -> !rt.buf<4x8xf8E4M3FN>, !rt.buf<4x2xf8E8M0FNU>
+    // CHECK: rt.gemm "block.up" %u = %codes * %weight transpose_b scaled %many, %few : !rt.buf<4x2xf8E8M0FNU>, !rt.buf<2x2xf8E8M0FNU> blocks [1, 8, 5] on "compute" m 4
+    rt.gemm "block.up" %u = %codes * %weight transpose_b scaled %many, %few : !rt.buf<4x2xf8E8M0FNU>, !rt.buf<2x2xf8E8M0FNU> blocks [1, 8, 5] on "compute" m 4 n 16 k 8 lda 8 ldb 8 ldc 16 : !rt.buf<4x16xbf16>, !rt.buf<4x8xf8E4M3FN>, !rt.buf<16x8xf8E4M3FN>
     // CHECK: rt.amax "block.n2" %x -> %most on "compute" : !rt.buf<4x8xbf16> -> !rt.buf<f32>
     rt.amax "block.n2" %x -> %most on "compute" : !rt.buf<4x8xbf16> -> !rt.buf<f32>
-    // CHECK: rt.quantize "block.n2" %x, %most -> %turned, %scale rows 4 transposed on "compute" : !rt.buf<4x8xbf16>, !rt.buf<f32> -> !rt.buf<8x4xf8E4M3FN>, !rt.buf<f32>
-    rt.quantize "block.n2" %x, %most -> %turned, %scale rows 4 transposed on "compute" : !rt.buf<4x8xbf16>, !rt.buf<f32> -> !rt.buf<8x4xf8E4M3FN>, !rt.buf<f32>
-    // CHECK: rt.quantize "block.n2" %x, %most -> %codes, %s rows 1 power_of_two on "compute"
-    rt.quantize "block.n2" %x, %most -> %codes, %s rows 1 power_of_two on "compute" : !rt.buf<4x8xbf16>, !rt.buf<f32> -> !rt.buf<4x8xf8E4M3FN>, !rt.buf<f32>
+    // CHECK: rt.quantize "block.n2" %x largest %most : !rt.buf<f32> -> %turned, %scale rows 4 transposed on "compute" : !rt.buf<4x8xbf16> -> !rt.buf<8x4xf8E4M3FN>, !rt.buf<f32>
+    rt.quantize "block.n2" %x largest %most : !rt.buf<f32> -> %turned, %scale rows 4 transposed on "compute" : !rt.buf<4x8xbf16> -> !rt.buf<8x4xf8E4M3FN>, !rt.buf<f32>
+    // CHECK: rt.quantize "block.n2" %x largest %most : !rt.buf<f32> -> %codes, %s rows 1 power_of_two on "compute"
+    rt.quantize "block.n2" %x largest %most : !rt.buf<f32> -> %codes, %s rows 1 power_of_two on "compute" : !rt.buf<4x8xbf16> -> !rt.buf<4x8xf8E4M3FN>, !rt.buf<f32>
     // CHECK: rt.gemm "block.up" %u = %codes * %weight transpose_b scaled %s, %t : !rt.buf<f32>, !rt.buf<f32> on "compute" m 4 n 16 k 8 lda 8 ldb 8 ldc 16 : !rt.buf<4x16xbf16>, !rt.buf<4x8xf8E4M3FN>, !rt.buf<16x8xf8E4M3FN>
     rt.gemm "block.up" %u = %codes * %weight transpose_b scaled %s, %t : !rt.buf<f32>, !rt.buf<f32> on "compute" m 4 n 16 k 8 lda 8 ldb 8 ldc 16 : !rt.buf<4x16xbf16>, !rt.buf<4x8xf8E4M3FN>, !rt.buf<16x8xf8E4M3FN>
+  }
+
+  // CHECK-LABEL: rt.func @scaled_by_blocks
+  rt.func @scaled_by_blocks(%x: !rt.buf<4x8xbf16>, %u: !rt.buf<4x16xbf16>, %weight: !rt.buf<16x8xf8E4M3FN>, %codes: !rt.buf<4x8xf8E4M3FN>, %many: !rt.buf<4x2xf32>, %few: !rt.buf<2x2xf32>) {
+    // CHECK: rt.quantize "block.n2" %x -> %codes, %many rows 4 blocks [1, 4] on "compute" : !rt.buf<4x8xbf16> -> !rt.buf<4x8xf8E4M3FN>, !rt.buf<4x2xf32>
+    rt.quantize "block.n2" %x -> %codes, %many rows 4 blocks [1, 4] on "compute" : !rt.buf<4x8xbf16> -> !rt.buf<4x8xf8E4M3FN>, !rt.buf<4x2xf32>
+    // CHECK: rt.gemm "block.up" %u = %codes * %weight transpose_b scaled %many, %few : !rt.buf<4x2xf32>, !rt.buf<2x2xf32> blocks [1, 8, 4] on "compute" m 4
+    rt.gemm "block.up" %u = %codes * %weight transpose_b scaled %many, %few : !rt.buf<4x2xf32>, !rt.buf<2x2xf32> blocks [1, 8, 4] on "compute" m 4 n 16 k 8 lda 8 ldb 8 ldc 16 : !rt.buf<4x16xbf16>, !rt.buf<4x8xf8E4M3FN>, !rt.buf<16x8xf8E4M3FN>
   }
 
   rt.func @attention(%seed: !rt.buf<i64>, %q: !rt.buf<2x3x2x1x4xf32>, %k: !rt.buf<2x3x2x4xf32>, %v: !rt.buf<2x3x2x4xf32>, %o: !rt.buf<2x3x2x1x4xf32>, %lse: !rt.buf<2x3x2x1xf32>, %d: !rt.buf<2x3xi32>, %dq: !rt.buf<2x3x2x1x4xf32>, %dk: !rt.buf<2x3x2x4xf32>, %dv: !rt.buf<2x3x2x4xf32>, %do: !rt.buf<2x3x2x1x4xf32>) {

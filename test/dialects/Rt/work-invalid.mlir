@@ -53,7 +53,7 @@ rt.program @p mesh [#rt.axis<"tp", 2>] arenas [#rt.arena<"a", 1024>] streams [#r
 // amax C1
 rt.program @p mesh [#rt.axis<"tp", 2>] arenas [#rt.arena<"a", 1024>] streams [#rt.stream<"compute">] communicators [["tp"]] events ["e"] entry @step {
   rt.func @f(%x: !rt.buf<4x8xf32>, %s: !rt.buf<2xf32>) {
-    // expected-error @below {{needs one f32 as amax and as scale}}
+    // expected-error @below {{needs one f32 as its result, got '!rt.buf<2xf32>'}}
     rt.amax "a" %x -> %s on "compute" : !rt.buf<4x8xf32> -> !rt.buf<2xf32>
   }
   rt.func @step() {
@@ -78,7 +78,7 @@ rt.program @p mesh [#rt.axis<"tp", 2>] arenas [#rt.arena<"a", 1024>] streams [#r
 rt.program @p mesh [#rt.axis<"tp", 2>] arenas [#rt.arena<"a", 1024>] streams [#rt.stream<"compute">] communicators [["tp"]] events ["e"] entry @step {
   rt.func @f(%x: !rt.buf<4x8xf32>, %c: !rt.buf<4x7xf8E4M3FN>, %s: !rt.buf<f32>) {
     // expected-error @below {{cannot make '!rt.buf<4x7xf8E4M3FN>' of 4 rows of '!rt.buf<4x8xf32>'}}
-    rt.quantize "q" %x, %s -> %c, %s rows 4 on "compute" : !rt.buf<4x8xf32>, !rt.buf<f32> -> !rt.buf<4x7xf8E4M3FN>, !rt.buf<f32>
+    rt.quantize "q" %x largest %s : !rt.buf<f32> -> %c, %s rows 4 on "compute" : !rt.buf<4x8xf32> -> !rt.buf<4x7xf8E4M3FN>, !rt.buf<f32>
   }
   rt.func @step() {
   }
@@ -90,7 +90,67 @@ rt.program @p mesh [#rt.axis<"tp", 2>] arenas [#rt.arena<"a", 1024>] streams [#r
 rt.program @p mesh [#rt.axis<"tp", 2>] arenas [#rt.arena<"a", 1024>] streams [#rt.stream<"compute">] communicators [["tp"]] events ["e"] entry @step {
   rt.func @f(%x: !rt.buf<4x8xf32>, %c: !rt.buf<4x8xf8E4M3FN>, %s: !rt.buf<f32>) {
     // expected-error @below {{the program has no stream 'comm'}}
-    rt.quantize "q" %x, %s -> %c, %s rows 4 on "comm" : !rt.buf<4x8xf32>, !rt.buf<f32> -> !rt.buf<4x8xf8E4M3FN>, !rt.buf<f32>
+    rt.quantize "q" %x largest %s : !rt.buf<f32> -> %c, %s rows 4 on "comm" : !rt.buf<4x8xf32> -> !rt.buf<4x8xf8E4M3FN>, !rt.buf<f32>
+  }
+  rt.func @step() {
+  }
+}
+
+// -----
+
+// quantize C3
+rt.program @p mesh [#rt.axis<"tp", 2>] arenas [#rt.arena<"a", 1024>] streams [#rt.stream<"compute">] communicators [["tp"]] events ["e"] entry @step {
+  rt.func @f(%x: !rt.buf<4x8xf32>, %c: !rt.buf<4x8xf8E4M3FN>, %s: !rt.buf<f32>, %b: !rt.buf<4x2xf8E8M0FNU>) {
+    // expected-error @below {{needs either the largest magnitude or blocks}}
+    rt.quantize "q" %x -> %c, %s rows 4 on "compute" : !rt.buf<4x8xf32> -> !rt.buf<4x8xf8E4M3FN>, !rt.buf<f32>
+  }
+  rt.func @step() {
+  }
+}
+
+// -----
+
+// quantize C3
+rt.program @p mesh [#rt.axis<"tp", 2>] arenas [#rt.arena<"a", 1024>] streams [#rt.stream<"compute">] communicators [["tp"]] events ["e"] entry @step {
+  rt.func @f(%x: !rt.buf<4x8xf32>, %c: !rt.buf<4x8xf8E4M3FN>, %s: !rt.buf<f32>, %b: !rt.buf<4x2xf8E8M0FNU>) {
+    // expected-error @below {{needs one f32 as amax and as scale}}
+    rt.quantize "q" %x largest %s : !rt.buf<f32> -> %c, %b rows 4 on "compute" : !rt.buf<4x8xf32> -> !rt.buf<4x8xf8E4M3FN>, !rt.buf<4x2xf8E8M0FNU>
+  }
+  rt.func @step() {
+  }
+}
+
+// -----
+
+// quantize C3
+rt.program @p mesh [#rt.axis<"tp", 2>] arenas [#rt.arena<"a", 1024>] streams [#rt.stream<"compute">] communicators [["tp"]] events ["e"] entry @step {
+  rt.func @f(%x: !rt.buf<4x8xf32>, %c: !rt.buf<4x8xf8E4M3FN>, %s: !rt.buf<f32>, %b: !rt.buf<4x2xf8E8M0FNU>) {
+    // expected-error @below {{needs a scale, f32 or f8E8M0FNU, for each block of a matrix of 8 x 4, got '!rt.buf<4x2xf8E8M0FNU>'}}
+    rt.quantize "q" %x -> %c, %b rows 4 transposed blocks [1, 2] on "compute" : !rt.buf<4x8xf32> -> !rt.buf<4x8xf8E4M3FN>, !rt.buf<4x2xf8E8M0FNU>
+  }
+  rt.func @step() {
+  }
+}
+
+// -----
+
+// gemm C6
+rt.program @p mesh [#rt.axis<"tp", 2>] arenas [#rt.arena<"a", 1024>] streams [#rt.stream<"compute">] communicators [["tp"]] events ["e"] entry @step {
+  rt.func @f(%x: !rt.buf<4x8xf8E4M3FN>, %w: !rt.buf<8x8xf8E4M3FN>, %y: !rt.buf<4x8xbf16>, %s: !rt.buf<4x2xf32>, %t: !rt.buf<8x2xf8E8M0FNU>) {
+    // expected-error @below {{has blocks of scales, so it must be one product of codes with B transposed, and three sizes above 0, got array<i64: 1, 1, 4>}}
+    rt.gemm "g" %y = %x * %w scaled %s, %s : !rt.buf<4x2xf32>, !rt.buf<4x2xf32> blocks [1, 1, 4] on "compute" m 4 n 8 k 8 lda 8 ldb 8 ldc 8 : !rt.buf<4x8xbf16>, !rt.buf<4x8xf8E4M3FN>, !rt.buf<8x8xf8E4M3FN>
+  }
+  rt.func @step() {
+  }
+}
+
+// -----
+
+// gemm C6
+rt.program @p mesh [#rt.axis<"tp", 2>] arenas [#rt.arena<"a", 1024>] streams [#rt.stream<"compute">] communicators [["tp"]] events ["e"] entry @step {
+  rt.func @f(%x: !rt.buf<4x8xf8E4M3FN>, %w: !rt.buf<8x8xf8E4M3FN>, %y: !rt.buf<4x8xbf16>, %s: !rt.buf<4x2xf32>, %t: !rt.buf<8x2xf8E8M0FNU>) {
+    // expected-error @below {{needs a scale, f32 or f8E8M0FNU, for each block of 4 x 8 and of 8 x 8, got '!rt.buf<4x2xf32>' and '!rt.buf<8x2xf8E8M0FNU>'}}
+    rt.gemm "g" %y = %x * %w transpose_b scaled %s, %t : !rt.buf<4x2xf32>, !rt.buf<8x2xf8E8M0FNU> blocks [1, 1, 4] on "compute" m 4 n 8 k 8 lda 8 ldb 8 ldc 8 : !rt.buf<4x8xbf16>, !rt.buf<4x8xf8E4M3FN>, !rt.buf<8x8xf8E4M3FN>
   }
   rt.func @step() {
   }

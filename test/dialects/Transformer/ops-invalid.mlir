@@ -44,8 +44,72 @@ func.func @quantize_f2(%x: tensor<4x8xbf16>, %amax: tensor<f32>) {
 // -----
 
 func.func @quantize_c2(%x: tensor<4x8xbf16>, %amax: tensor<bf16>) {
+  // expected-error @below {{needs scales of f32, or as powers of two of f8E8M0FNU, got 'tensor<4x2xf8E8M0FNU>'}}
+  %c, %s = transformer.quantize %x blocks [1, 4] over 1 : (tensor<4x8xbf16>) -> (tensor<4x8xf8E4M3FN>, tensor<4x2xf8E8M0FNU>)
+  return
+}
+
+// -----
+
+func.func @quantize_c3(%x: tensor<4x8xbf16>, %amax: tensor<bf16>) {
   // expected-error @below {{needs numbers of f32, got 'tensor<bf16>'}}
   %c, %s = transformer.quantize %x, %amax : (tensor<4x8xbf16>, tensor<bf16>) -> (tensor<4x8xf8E4M3FN>, tensor<f32>)
+  return
+}
+
+// -----
+
+func.func @quantize_c3(%x: tensor<4x8xbf16>) {
+  // expected-error @below {{needs either the largest magnitude or blocks}}
+  %c, %s = transformer.quantize %x : (tensor<4x8xbf16>) -> (tensor<4x8xf8E4M3FN>, tensor<f32>)
+  return
+}
+
+// -----
+
+func.func @quantize_c3(%x: tensor<2x4x8xbf16>) {
+  // expected-error @below {{has blocks over 1 dimensions of its codes' 3, rotated by 2}}
+  %c, %s = transformer.quantize %x rotate 2 blocks [1, 4] over 1 : (tensor<2x4x8xbf16>) -> (tensor<8x2x4xf8E4M3FN>, tensor<8x2xf32>)
+  return
+}
+
+// -----
+
+func.func @quantize_c3(%x: tensor<4x9xbf16>) {
+  // expected-error @below {{needs a scale for each of 4 x 3 blocks, got 'tensor<4x2xf32>'}}
+  %c, %s = transformer.quantize %x blocks [1, 4] over 1 : (tensor<4x9xbf16>) -> (tensor<4x9xf8E4M3FN>, tensor<4x2xf32>)
+  return
+}
+
+// -----
+
+func.func @quantize_c3(%x: tensor<4x8xbf16>) {
+  // expected-error @below {{needs blocks of two sizes above 0}}
+  %c, %s = transformer.quantize %x blocks [1, 0] over 1 : (tensor<4x8xbf16>) -> (tensor<4x8xf8E4M3FN>, tensor<4x2xf32>)
+  return
+}
+
+// -----
+
+func.func @contract_c3(%x: tensor<4x8xf8E4M3FN>, %w: tensor<16x8xf8E4M3FN>, %s: tensor<4x2xf32>, %t: tensor<3x2xf32>) {
+  // expected-error @below {{needs a scale for each of 2 x 2 blocks, got 'tensor<3x2xf32>'}}
+  %0 = transformer.contract "b d, f d -> b f" %x, %w scaled %s, %t blocks [1, 8, 4] : (tensor<4x8xf8E4M3FN>, tensor<16x8xf8E4M3FN>, tensor<4x2xf32>, tensor<3x2xf32>) -> tensor<4x16xbf16>
+  return
+}
+
+// -----
+
+func.func @contract_c3(%x: tensor<8x4xf8E4M3FN>, %w: tensor<16x8xf8E4M3FN>, %s: tensor<4x2xf32>, %t: tensor<2x2xf32>) {
+  // expected-error @below {{has blocks, so what is summed over must come last in 'd b'}}
+  %0 = transformer.contract "d b, f d -> b f" %x, %w scaled %s, %t blocks [1, 8, 4] : (tensor<8x4xf8E4M3FN>, tensor<16x8xf8E4M3FN>, tensor<4x2xf32>, tensor<2x2xf32>) -> tensor<4x16xbf16>
+  return
+}
+
+// -----
+
+func.func @contract_c3(%x: tensor<4x8xbf16>, %w: tensor<16x8xbf16>) {
+  // expected-error @below {{has blocks, so it needs three sizes and two scales}}
+  %0 = transformer.contract "b d, f d -> b f" %x, %w blocks [1, 8, 4] : (tensor<4x8xbf16>, tensor<16x8xbf16>) -> tensor<4x16xbf16>
   return
 }
 

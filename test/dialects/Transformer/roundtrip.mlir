@@ -25,6 +25,22 @@ func.func @scaled(%n2: tensor<4x32x64xbf16>, %wu_codes: tensor<96x64xf8E4M3FN>, 
   return
 }
 
+// CHECK-LABEL: func.func @scaled_by_blocks(
+// CHECK-NEXT:    {{.*}} = transformer.quantize {{%[^ ,:)]+}} blocks [1, 32] over 1 : (tensor<4x32x64xbf16>) -> (tensor<4x32x64xf8E4M3FN>, tensor<128x2xf32>)
+// CHECK-NEXT:    {{.*}} = transformer.contract "b s d, f d -> b s f" {{%[^ ,:)]+}}, {{%[^ ,:)]+}} scaled {{%[^ ,:)]+}}, {{%[^ ,:)]+}} blocks [1, 48, 32] : (tensor<4x32x64xf8E4M3FN>, tensor<96x64xf8E4M3FN>, tensor<128x2xf32>, tensor<2x2xf32>) -> tensor<4x32x96xbf16>
+func.func @scaled_by_blocks(%n2: tensor<4x32x64xbf16>, %wu_codes: tensor<96x64xf8E4M3FN>, %wu_scales: tensor<2x2xf32>) {
+  %n2_codes, %n2_scales = transformer.quantize %n2 blocks [1, 32] over 1 : (tensor<4x32x64xbf16>) -> (tensor<4x32x64xf8E4M3FN>, tensor<128x2xf32>)
+  %v = transformer.contract "b s d, f d -> b s f" %n2_codes, %wu_codes scaled %n2_scales, %wu_scales blocks [1, 48, 32] : (tensor<4x32x64xf8E4M3FN>, tensor<96x64xf8E4M3FN>, tensor<128x2xf32>, tensor<2x2xf32>) -> tensor<4x32x96xbf16>
+  return
+}
+
+// CHECK-LABEL: func.func @turned_blocks(
+// CHECK-NEXT:    {{.*}} = transformer.quantize {{%[^ ,:)]+}} rotate 2 blocks [1, 32] over 2 power_of_two : (tensor<4x32x64xbf16>) -> (tensor<64x4x32xf8E4M3FN>, tensor<64x4xf8E8M0FNU>)
+func.func @turned_blocks(%n2: tensor<4x32x64xbf16>) {
+  %n2_blocks, %n2_scales = transformer.quantize %n2 rotate 2 blocks [1, 32] over 2 power_of_two : (tensor<4x32x64xbf16>) -> (tensor<64x4x32xf8E4M3FN>, tensor<64x4xf8E8M0FNU>)
+  return
+}
+
 // CHECK-LABEL: func.func @add(
 // CHECK-NEXT:    {{.*}} = transformer.add {{%[^ ,:)]+}}, {{%[^ ,:)]+}} : (tensor<4x32x64xf32>, tensor<4x32x64xf32>) -> tensor<4x32x64xf32>
 func.func @add(%x: tensor<4x32x64xf32>, %delta: tensor<4x32x64xf32>) {

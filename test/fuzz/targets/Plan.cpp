@@ -25,7 +25,7 @@ static TrainSettings settings(const Plan &plan) {
   TrainSettings train;
   train.sequenceLength = 32;
   train.globalBatch = plan.globalBatch();
-  train.precision = {"fp32", "bf16", "fp16"};
+  train.precision = {"fp32", "bf16", "fp16", "fp8"};
   train.optimizer.lr = 0.1;
   return train;
 }

@@ -137,8 +137,8 @@ Plan randomPlan(std::mt19937 &random) {
                     {{4, 4}, PlanRecomputeKind::Full, {}, 0, random() % 2 == 0},
                     {{5, 6}, PlanRecomputeKind::Budget, {}, below(1000)}};
   plan.offload = {{"x1"}, random() % 2 == 0};
-  plan.precision = {
-      "fp8", "fp8", "fp32", "bf16", "fp32", "current", {{"*norm*", "bf16"}}};
+  plan.precision = {"fp8",  "fp8",   "fp32",         "bf16",
+                    "fp32", "block", 1 + below(200), {{"*norm*", "bf16"}}};
   plan.buckets = {1 + below(1000), PlanBucketOrder::Forward};
   if (random() % 2)
     plan.overlapMemoryBytes = below(1000);
@@ -212,7 +212,7 @@ TEST(PlanText, RecomputeAndPrecisionShortForms) {
   EXPECT_FALSE(recompute(R"([{"full": true, "prune": false}])").prune);
   Plan bf16 = planOf(mesh(1, 1, 1, 1) + R"(, "precision": "bf16")", model);
   EXPECT_EQ(bf16.precision,
-            (PlanPrecision{"bf16", "bf16", "fp32", "fp32", "fp32", {}, {}}));
+            (PlanPrecision{"bf16", "bf16", "fp32", "fp32", "fp32", {}, 0, {}}));
 }
 
 TEST(PlanText, ShortFormsNeedTheModel) {
@@ -473,10 +473,6 @@ TEST(PlanCheck, NarrowFormatsHaveAMasterAndAreAllowedByTheSettings) {
   EXPECT_THAT(with(R"({"recipe": "bf16", "reduce": "fp16"})", {"bf16"}),
               HasSubstr("precision.reduce \"fp16\" in recipe \"bf16\" is not "
                         "supported yet; set it to \"fp32\" or \"bf16\""));
-  EXPECT_THAT(with(R"({"recipe": "bf16",
-                       "exceptions": [{"match": "*norm*", "compute": "fp32"}]})",
-                   {"bf16"}),
-              HasSubstr("precision.exceptions is not supported yet"));
 }
 
 TEST(PlanCheck, IdleRanksAreToldWhereThereAreAny) {

@@ -84,6 +84,54 @@ TEST_F(OpTest, CodesBelongToAScale) {
   expectNear(give("%s", number, Reading::Rounded, "power_of_two"), {1 / 128.0});
 }
 
+// Blocks of one row and two columns, the last of one, turned: [1, 7 | 0.5],
+// [-3, 0 | 0]. 448 / 7 is 64 and 448 / 0.5 is 896; in powers of two 64, 512;
+// below 448 / 3 are 149.3 and 128. A block of zeros has scale 1.
+TEST_F(OpTest, BlocksHaveScalesOfTheirOwn) {
+  const Tensor x = floats({3, 2}, {1, -3, 7, 0, 0.5, 0});
+  auto give = [&](const std::string &what, const std::string &type,
+                  const std::string &power, const std::string &scale,
+                  Reading reading = Reading::Rounded) {
+    const std::string scales = "tensor<2x2x" + scale + ">",
+                      codes = "tensor<2x3xf8E4M3FN>";
+    return runFloats("(%x: tensor<3x2xf32>) -> " + type + R"( {
+    %c, %s = transformer.quantize %x rotate 1 blocks [1, 2] over 1 )" +
+                         power + " : (tensor<3x2xf32>) -> (" + codes + ", " +
+                         scales + R"()
+    %y = transformer.contract "a k, b k -> a b" %c, %c scaled %s, %s blocks [1, 1, 2] : ()" +
+                         codes + ", " + codes + ", " + scales + ", " + scales +
+                         R"() -> tensor<2x2xf32>
+    return )" + what + " : " +
+                         type + "\n}",
+                     {x}, reading);
+  };
+  const std::string codes = "tensor<2x3xf8E4M3FN>", f32 = "tensor<2x2xf32>",
+                    product = "tensor<2x2xf32>", byte = "tensor<2x2xf8E8M0FNU>";
+  expectNear(give("%c", codes, "", "f32"), {64, 448, 448, -448, 0, 0});
+  expectNear(give("%s", f32, "", "f32"), {1 / 64.0, 0.5 / 448, 3 / 448.0, 1},
+             1e-7);
+  expectNear(give("%y", product, "", "f32"), {50.25, -3, -3, 9}, 1e-6);
+  expectNear(give("%c", codes, "power_of_two", "f8E8M0FNU"),
+             {64, 448, 256, -384, 0, 0});
+  expectNear(give("%s", byte, "power_of_two", "f8E8M0FNU"),
+             {1 / 64.0, 1 / 512.0, 1 / 128.0, 1});
+  expectNear(give("%c", codes, "", "f32", Reading::Exact),
+             {1, 7, 0.5, -3, 0, 0});
+  expectNear(give("%y", product, "", "f32", Reading::Exact),
+             {50.25, -3, -3, 9});
+}
+
+// A block's rows are those of the matrix, and the last may be fewer.
+TEST_F(OpTest, BlocksHaveRows) {
+  expectNear(runFloats(R"((%x: tensor<3x2xf32>) -> tensor<2x1xf32> {
+    %c, %s = transformer.quantize %x blocks [2, 2] over 1 : (tensor<3x2xf32>) -> (tensor<3x2xf8E5M2>, tensor<2x1xf32>)
+    return %s : tensor<2x1xf32>
+  })",
+                       {floats({3, 2}, {1, -3, 7, 0, 0.5, 0})},
+                       Reading::Rounded),
+             {7 / 57344.0, 0.5 / 57344}, 1e-9);
+}
+
 TEST_F(OpTest, SumsAndStacks) {
   Tensor x = floats({2, 2}, {1, 2, 3, 4});
   expectNear(

@@ -57,6 +57,22 @@ func.func @again(%n2: tensor<2x32x64xbf16> {transformer.as = "n2"}, %wg: tensor<
   return %g, %u : tensor<2x32x48xbf16>, tensor<2x32x48xbf16>
 }
 
+// Blocks find their scales themselves, so nothing is asked of other ranks; a
+// weight turned has the same blocks, as they are square.
+//
+// CHECK-LABEL: func.func @blocks(
+// CHECK-NEXT:    %d_g_codes, %d_g_scale = transformer.quantize %{{.*}} blocks [1, 32] over 1 power_of_two {{.*}} -> (tensor<2x32x48xf8E4M3FN>, tensor<64x2xf8E8M0FNU>)
+// CHECK-NEXT:    %wg_turned_codes, %wg_turned_scale = transformer.quantize %{{.*}} rotate 1 blocks [32, 32] over 1 power_of_two {{.*}} -> (tensor<64x48xf8E4M3FN>, tensor<2x2xf8E8M0FNU>)
+// CHECK-NEXT:    %d_n2 = transformer.contract "b s f, d f -> b s d" %d_g_codes, %wg_turned_codes scaled %d_g_scale, %wg_turned_scale blocks [1, 32, 32]
+// CHECK-NEXT:    %d_g_turned_codes, %d_g_turned_scale = transformer.quantize %{{.*}} rotate 2 blocks [1, 32] over 2 power_of_two {{.*}} -> (tensor<48x2x32xf8E4M3FN>, tensor<48x2xf8E8M0FNU>)
+// CHECK-NEXT:    %n2_turned_codes, %n2_turned_scale = transformer.quantize
+// CHECK-NEXT:    %d_wg = transformer.contract "f b s, d b s -> f d" %d_g_turned_codes, %n2_turned_codes scaled %d_g_turned_scale, %n2_turned_scale blocks [1, 1, 32]
+func.func @blocks(%d_g: tensor<2x32x48xbf16> {transformer.as = "d_g"}, %n2: tensor<2x32x64xbf16> {transformer.as = "n2"}, %wg: tensor<48x64xbf16> {transformer.as = "wg"}) -> (tensor<2x32x64xbf16>, tensor<48x64xf32>) {
+  %d_n2 = transformer.contract "b s f, f d -> b s d" %d_g, %wg {as = ["d_n2"], transformer.scaled = {blocks = array<i64: 1, 32, 32>, formats = [f8E4M3FN, f8E4M3FN], power_of_two, scales = f8E8M0FNU}} : (tensor<2x32x48xbf16>, tensor<48x64xbf16>) -> tensor<2x32x64xbf16>
+  %d_wg = transformer.contract "b s f, b s d -> f d" %d_g, %n2 {as = ["d_wg"], transformer.scaled = {blocks = array<i64: 1, 1, 32>, formats = [f8E4M3FN, f8E4M3FN], power_of_two, scales = f8E8M0FNU}} : (tensor<2x32x48xbf16>, tensor<2x32x64xbf16>) -> tensor<48x64xf32>
+  return %d_n2, %d_wg : tensor<2x32x64xbf16>, tensor<48x64xf32>
+}
+
 // The pass's own example; what is scaled already is left alone.
 func.func @example(%n2: tensor<2x32x64xbf16>, %wg: tensor<48x64xbf16>) -> (tensor<2x32x48xbf16>, tensor<2x32x48xbf16>) {
   %h = transformer.contract "b s d, f d -> b s f" %n2, %wg {transformer.scale_axes = [[], ["tp"]], transformer.scaled = {formats = [f8E4M3FN, f8E4M3FN]}} : (tensor<2x32x64xbf16>, tensor<48x64xbf16>) -> tensor<2x32x48xbf16>
@@ -83,5 +99,13 @@ func.func @middle(%x: tensor<2x4x3xbf16>, %w: tensor<5x4xbf16>) -> tensor<2x3x5x
 func.func @formats(%x: tensor<2x4xbf16>, %w: tensor<5x4xbf16>) -> tensor<2x5xbf16> {
   // expected-error @below {{transformer.scaled needs two formats of 8 bits, got {formats = [f8E4M3FN, bf16]}}}
   %y = transformer.contract "a k, c k -> a c" %x, %w {transformer.scale_axes = [[], []], transformer.scaled = {formats = [f8E4M3FN, bf16]}} : (tensor<2x4xbf16>, tensor<5x4xbf16>) -> tensor<2x5xbf16>
+  return %y : tensor<2x5xbf16>
+}
+
+// -----
+
+func.func @sizes(%x: tensor<2x4xbf16>, %w: tensor<5x4xbf16>) -> tensor<2x5xbf16> {
+  // expected-error @below {{transformer.scaled needs blocks of three sizes above 0 and scales of f32 or f8E8M0FNU, got {blocks = array<i64: 1, 0, 4>, formats = [f8E4M3FN, f8E4M3FN], scales = f32}}}
+  %y = transformer.contract "a k, c k -> a c" %x, %w {transformer.scaled = {blocks = array<i64: 1, 0, 4>, formats = [f8E4M3FN, f8E4M3FN], scales = f32}} : (tensor<2x4xbf16>, tensor<5x4xbf16>) -> tensor<2x5xbf16>
   return %y : tensor<2x5xbf16>
 }
