@@ -35,6 +35,10 @@ constexpr double kMomentBytes = 24;
 constexpr double kPlainNorm = 32 / 2, kPlainRotation = 20.0 / 4,
                  kPlainGateForward = 10.0 / 6, kPlainGateBackward = 18.0 / 10;
 
+/// Per element that is quantized by a kernel that finds scales of blocks on its
+/// way: it reads once, as one that knows the tensor's scale (Published.cpp).
+constexpr double kBlockBytes = 4;
+
 /// What a host link moves both ways at once, over its rate: 11 + 25 GB/s of 32
 /// (PCIe 4.0 x16, eight A100 of a node, nvbandwidth #53). One way alone reaches
 /// 0.87 of it (55.6 of 64 GB/s, NVIDIA's blog on nvbandwidth).
@@ -146,7 +150,9 @@ Call LayerTimer::inBuckets(CollectiveKind kind, const GroupOnCluster &group,
 /// A product with a weight [n, k], and in backward two more.
 void LayerTimer::multiply(PartTimes &part, double m, double n, double k,
                           bool isAgain, double groups) const {
-  const double quantized = practice.quantizedBytes;
+  const double quantized = point.blockLength > 0 && practice.quantizedBytes == 0
+                               ? kBlockBytes
+                               : practice.quantizedBytes;
   const Product forward{m, n, k, format, groups, elementBytes, true, quantized};
   part.forward.products += kernels.product(forward);
   Product input{m, k, n, format, groups, elementBytes, true, quantized};

@@ -15,8 +15,8 @@ static std::int64_t orderBits(const PlanPoint &point) {
 }
 
 static std::int64_t formatsOf(const PlanPoint &point) {
-  return formatBits(point.recipe) << 6 | formatBits(point.gradients) << 3 |
-         formatBits(point.reduceFormat);
+  return point.blockLength << 9 | formatBits(point.recipe) << 6 |
+         formatBits(point.gradients) << 3 | formatBits(point.reduceFormat);
 }
 
 PointKey heddle::detail::lineKey(const PlanPoint &point) {

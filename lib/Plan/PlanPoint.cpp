@@ -240,7 +240,10 @@ Plan planOf(const PlanPoint &point, const ModelConfig &model) {
   plan.offload.optimizer = point.offloadsOptimizer;
   plan.precision.recipe = point.recipe;
   plan.precision.compute = computeFormat(point.recipe);
-  plan.precision.scaling = point.recipe == "fp8" ? "current" : "";
+  plan.precision.scaling = point.scaling;
+  if (point.recipe == "fp8" && point.scaling.empty())
+    plan.precision.scaling = "current";
+  plan.precision.blockLength = point.blockLength;
   plan.precision.master = point.hasMaster() ? "fp32" : "none";
   plan.precision.gradients = point.gradients;
   plan.precision.reduce = point.reduceFormat;
@@ -366,6 +369,9 @@ void PointReader::readRest() {
   point.gather = plan.zero.gather;
   point.offloadsOptimizer = plan.offload.optimizer;
   point.recipe = plan.precision.recipe;
+  if (plan.precision.scaling != "current")
+    point.scaling = plan.precision.scaling;
+  point.blockLength = plan.precision.blockLength;
   point.gradients = plan.precision.gradients;
   point.reduceFormat = plan.precision.reduce;
   point.bucketBytes = plan.buckets.gradientBytes;
@@ -401,8 +407,6 @@ Result<PlanPoint> PointReader::read() {
                    "saved");
   if (!plan.precision.exceptions.empty() || !plan.offload.saved.empty())
     return differs("precision or offload", "found exceptions or saved values");
-  if (plan.precision.scaling != same.precision.scaling)
-    return differs("precision.scaling", "found another one than fp8's first");
   return std::move(point);
 }
 

@@ -216,8 +216,11 @@ class EstimatesTest(unittest.TestCase):
         self.assertNotIn("values", found)
         eight = self.explain("llama-3-8b.json", many, mesh, precision={**BF16, "recipe": "fp8"})
         self.assertEqual(eight["precision"]["bits_per_element"], 8)
+        blocks = self.explain("llama-3-8b.json", many, mesh, precision={**BF16, "recipe": "fp8", "scaling": "mxfp8"})
+        self.assertEqual(blocks["precision"]["bits_per_element"], 8.25)
+        self.assertLess(blocks["step_seconds"], eight["step_seconds"])  # no reading for a tensor's scale
         known = self.explain("llama-3-8b.json", many, mesh)
-        for each in (eight, known):
+        for each in (eight, blocks, known):
             self.assertIn("values", each)
             self.assertLess(found["step_seconds"], each["step_seconds"])
         few = self.cluster("8xh100.yaml", "device: h100-sxm-80gb", "device: b200-sxm-180gb")

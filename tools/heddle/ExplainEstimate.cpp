@@ -5,6 +5,7 @@
 
 #include "heddle/Cost/Checkpoint.h"
 #include "heddle/Cost/MemoryEstimate.h"
+#include "heddle/Plan/Scaling.h"
 
 #include <fmt/format.h>
 
@@ -101,14 +102,17 @@ static json checkpointJson(const Inputs &inputs, const PlanPoint &point) {
 }
 
 /// Bits of an element that products read, scales of its blocks included.
-static double bitsPerElement(const std::string &recipe) {
+static double bitsPerElement(const PlanPrecision &precision) {
+  if (const std::optional<ScalingRecipe> scaling = scalingOf(precision);
+      scaling && scaling->blockLength > 0)
+    return 8 + (scaling->hasByteScales ? 8. : 32.) / scaling->blockLength;
   static const std::map<std::string, double> bits = {
       {"fp32", 32},
       {"bf16", 16},
       {"fp16", 16},
       {"fp8", 8}, // a scale per tensor
       {"nvfp4", 4 + 8. / 16}};
-  const auto found = bits.find(recipe);
+  const auto found = bits.find(precision.recipe);
   return found == bits.end() ? 16 : found->second;
 }
 
@@ -191,7 +195,7 @@ Result<json> tool::estimateJson(const Inputs &inputs, const PlanPoint &point,
       {"checkpoint", checkpoint},
       {"precision",
        {{"recipe", point.recipe},
-        {"bits_per_element", bitsPerElement(point.recipe)}}},
+        {"bits_per_element", bitsPerElement(inputs.plan->precision)}}},
       {"fits", peak <= capacity},
       {"decisions",
        decisionsOfPoint(inputs, decisions, costed, *times, estimator)}};

@@ -57,6 +57,9 @@ struct PlanPoint {
   bool offloadsOptimizer = false;
 
   std::string recipe = "fp32"; ///< a format of train.yaml
+  /// Of fp8: a name of `Scaling.cpp`, "" for its first, and blocks' length.
+  std::string scaling = {};
+  std::int64_t blockLength = 0;
   /// Of sums of gradients, and of them on their way.
   std::string gradients = "fp32", reduceFormat = "fp32";
   std::int64_t bucketBytes = 26214400;

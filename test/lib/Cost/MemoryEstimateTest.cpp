@@ -314,6 +314,9 @@ TEST(PlanPoint, IsReadFromItsPlan) {
     for (std::int64_t rank = 0; rank < point.pp; ++rank)
       point.recomputed[static_cast<std::size_t>(rank)] =
           std::min<std::int64_t>(rank + 2, point.layersOf(rank));
+    point.recipe = "fp8";
+    point.scaling = "mxfp8";
+    point.blockLength = 32;
     EXPECT_EQ(must(pointOf(planOf(point, model), model)), point)
         << point.text();
   }
