@@ -84,8 +84,9 @@ void heddle::markScaledProducts(ModuleOp module, const ScalingRecipe &recipe,
       continue;
     const bool isBackward = name != "block";
     function.walk([&](ContractOp op) {
-      if (llvm::is_contained(plain, parameterOf(function, op)))
-        return;
+      StringRef parameter = parameterOf(function, op);
+      if (parameter.empty() || llvm::is_contained(plain, parameter))
+        return; // attention's products have no parameter
       const Role roles[] = {roleOf(function, isBackward, op.getLhs()),
                             roleOf(function, isBackward, op.getRhs())};
       Scaling scaling;

@@ -10,9 +10,9 @@
 
 namespace heddle {
 
-/// Writes onto the products of a layer, forward and backward, which formats
-/// and blocks their operands are to have; those with the parameters `plain` and
-/// for their gradients stay as they are.
+/// Writes onto the products of a layer with parameters, and for the gradients
+/// of those, which formats and blocks their operands are to have; those of the
+/// parameters `plain`, and attention's, stay as they are.
 void markScaledProducts(mlir::ModuleOp module, const ScalingRecipe &recipe,
                         llvm::ArrayRef<std::string> plain);
 

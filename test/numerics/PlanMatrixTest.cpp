@@ -160,6 +160,7 @@ const Sequences kUnfused[] = {
       "sequence_parallel": true, "zero": {"stage": 2},
       "recompute": [{"selective": true, "prune": false}])"},
     {"_unfused_full", R"(, "attention": "unfused", "recompute": "full")"},
+    {"_unfused_fp8", R"(, "attention": "unfused", "precision": "fp8")"},
     {"_unfused_bf16", R"(, "attention": "unfused", "precision": "bf16",
       "dropout_masks": "saved", "recompute": ["p", "o"])"},
 };

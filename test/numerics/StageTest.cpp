@@ -122,7 +122,7 @@ const Case kCases[] = {
      kTied,
      {2, 2, 1, 1, 3},
      R"({"layers": [["0..1"], ["2..4"]], "embedding": [0, 0], "head": [1, 0], "schedule": "zb_h1"})",
-     R"(, "precision": {"recipe": "fp8", "scaling": "block", "block_length": 4}, "recompute": ["n1", "up"])"},
+     R"(, "precision": {"recipe": "fp8", "scaling": "block", "block_length": 4}, "recompute": ["n1", "up"], "attention": "unfused")"},
     {"SharedTableKeptInBf16",
      kTied,
      {2, 1, 1, 1, 2},
