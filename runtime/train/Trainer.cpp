@@ -249,7 +249,8 @@ heddle_rt_status Trainer::train(StepResult &result) {
   if (look.sums)
     HEDDLE_RT_TRY(checked(checkSums(rank, result.step)));
   HEDDLE_RT_TRY(readOutputs(result));
-  if (looksAtNumbers() || isDue(options.replicaCheck))
+  if (looksAtNumbers() || look.sums || isDue(options.replay) ||
+      isDue(options.replicaCheck))
     HEDDLE_RT_TRY(
         checked(checkNumbers(rank, result.step,
                              {{"the loss", result.loss},

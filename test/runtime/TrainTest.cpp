@@ -344,7 +344,7 @@ TEST(Train, StopsWhereTheLossIsNoNumber) {
 TEST(Train, NamesTheRankWhoseLossIsAnother) {
   Trial run;
   const std::string data = run.folder.write("a.json", kBatches);
-  for (const char *check : {"--replica-check", "--guard"}) {
+  for (const char *check : {"--replica-check", "--sum-check", "--guard"}) {
     plantFault(Fault::OneLossIsNan);
     const int code = run({"--threads", "--data", data, check, "1"});
     plantFault(Fault::None);
