@@ -55,11 +55,7 @@ std::int64_t Storage::optimizerRows(std::int64_t numbers) const {
     const bool isOfLayers = parameter.family.segment == Segment::Block;
     const std::int64_t one = stackBytes(kFloat * optimizerElements(parameter),
                                         isOfLayers ? sizes.hostRows : 1);
-    // Those of a layer come together, others one by one; with stages these are
-    // a case, at whose end the rows before are free.
-    const bool isTogether = isOfLayers || sizes.stages.areCut;
-    const std::int64_t first = numbers > 0 && !isTogether ? 1 : numbers;
-    most = std::max({most, before + first * one, numbers * one});
+    most = std::max(most, before + numbers * one);
     before = numbers * one;
   }
   return most;

@@ -298,8 +298,8 @@ Value StepLowering::slotOf(int64_t rows, Value index) {
 }
 
 /// What computed with the rows before has to be done with them.
-void StepLowering::freeSlots(const Prefetch &prefetch) {
-  if (!prefetch.fetches.empty())
+void StepLowering::freeSlots(const Prefetch &prefetch, bool begins) {
+  if (prefetch.freesRows || (begins && !prefetch.fetches.empty()))
     order("row_free", kCompute, kCopies);
   if (prefetch.gathers.empty())
     return;
@@ -310,7 +310,7 @@ void StepLowering::freeSlots(const Prefetch &prefetch) {
 
 void StepLowering::gatherFirst(LoopOp loop, const Prefetch &prefetch,
                                Turns turns) {
-  freeSlots(prefetch);
+  freeSlots(prefetch, /*begins=*/true);
   // Named apart: their number may be equal to another's by chance.
   auto made = rt::ForOp::create(builder(), loop.getLoc(),
                                 ("first_" + loop.getOver()).str(), turns.begin,
@@ -361,7 +361,7 @@ void StepLowering::beginIteration(LoopOp loop, const Prefetch &prefetch,
   if (!gathersNext)
     return;
   computeAhead = true; // the iteration before
-  freeSlots(prefetch);
+  freeSlots(prefetch, /*begins=*/false);
   Value depth =
       arith::ConstantIndexOp::create(builder(), location, prefetch.depth);
   Value next =

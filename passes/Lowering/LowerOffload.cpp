@@ -49,7 +49,6 @@ void StepLowering::planOffload(LoopOp loop, Loop &plan) {
     rows.bytesByStage.assign(stages ? stages->places() : 1,
                              bytesOf(family.type, hostRows()));
     family.arena = kHost;
-    family.memoryClass = "offloaded";
     hostRowsOf[family.name] = rows;
     offloadedValues.insert(name);
     plan.offloaded.push_back({value, family, rows});
@@ -88,6 +87,7 @@ void StepLowering::planFetches(LoopOp loop, Prefetch &prefetch) {
     if (rows != hostRowsOf.end())
       prefetch.fetches.push_back({get.getResult(), stack, rows->second});
   }
+  prefetch.freesRows = !prefetch.fetches.empty();
   for (auto load : loop.getBody().getOps<LoadOp>())
     if (StateOp state = stateOnHost(load.getState()))
       prefetch.fetches.push_back(
@@ -116,7 +116,7 @@ void StepLowering::awaitFetched(const Prefetch &prefetch, Value index) {
   if (prefetch.fetches.empty())
     return;
   if (!prefetch.depth) {
-    freeSlots(prefetch);
+    freeSlots(prefetch, /*begins=*/true);
     fetchFor(prefetch, index);
   }
   Value slot = slotOf(hostRows(), index);
@@ -144,23 +144,37 @@ lowering::Family StepLowering::rowsOfState(StateOp state) {
   return rows;
 }
 
+template <class Access>
+bool StepLowering::isOnHostBeside(Access access, bool behind) {
+  auto next = [&](Operation *op) {
+    return behind ? op->getNextNode() : op->getPrevNode();
+  };
+  for (Operation *op = next(access); isa_and_nonnull<Access>(op); op = next(op))
+    if (stateOnHost(cast<Access>(op).getState()))
+      return true;
+  return false;
+}
+
 void StepLowering::fetchState(LoadOp load) {
-  StateOp state = stateOnHost(load.getState());
-  if (!state)
+  if (!stateOnHost(load.getState()))
     return;
-  order("row_free", kCompute, kCopies);
+  if (!isOnHostBeside(load, /*behind=*/false)) // others had the bytes before
+    order("row_free", kCompute, kCopies);
   rt::CopyOp::create(builder(), load.getLoc(),
                      "from the host: " + load.getState().str(),
                      states.place(load.getState(), Value()),
                      stateEntry(load.getState(), Value()), kCopies);
-  order("fetched", kCopies, kCompute);
+  if (!isOnHostBeside(load, /*behind=*/true))
+    order("fetched", kCopies, kCompute);
 }
 
 void StepLowering::sendState(StoreOp store) {
   if (!stateOnHost(store.getState()))
     return;
+  sendsStates = true;
   Value index = store.getIndex();
-  order("updated", kCompute, kCopies);
+  if (!isOnHostBeside(store, /*behind=*/false)) // one kernel made both
+    order("updated", kCompute, kCopies);
   rt::CopyOp::create(
       builder(), store.getLoc(), "to the host: " + store.getState().str(),
       stateEntry(store.getState(), index),

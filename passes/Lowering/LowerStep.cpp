@@ -29,7 +29,7 @@ LogicalResult StepLowering::run(func::FuncOp step) {
   states.notePlaces();
   if (failed(checkOffload(step)))
     return failure();
-  if (program.offloads) // nothing crosses a step
+  if (sendsStates) // nothing crosses a step
     order("copied", kCopies, kCompute);
   return success();
 }

@@ -153,10 +153,8 @@ lowering::Family StatePlaces::familyOf(StateOp state) {
   }
   if (state.getLayers())
     family.stride = bytes;
-  if (isOnHost(state)) {
+  if (isOnHost(state))
     family.arena = kHost;
-    family.memoryClass = "offloaded";
-  }
   family.bytesByStage = bytesByStage(state, bytes);
   return family;
 }

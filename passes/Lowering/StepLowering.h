@@ -38,6 +38,9 @@ private:
     llvm::SmallVector<dist::AllGatherOp> gathers;
     llvm::SmallVector<Family> slots; ///< of each: depth + 1 rows, used in turn
     std::vector<Offloaded> fetches;
+    /// Whether compute reads rows of these last; else they go to the host, and
+    /// what comes next is behind that. The first are behind all there was.
+    bool freesRows = false;
     int64_t depth = 0;             ///< iterations ahead; 0: none
     std::string gathered, fetched; ///< events; "": none
     mlir::Value chunk;             ///< whose layers the loop is over; null: all
@@ -206,7 +209,7 @@ private:
   mlir::Value slotOf(int64_t rows, mlir::Value index);
   /// What is gathered from here on may lie where what has been computed so far
   /// read.
-  void freeSlots(const Prefetch &prefetch);
+  void freeSlots(const Prefetch &prefetch, bool begins);
   /// Gathers for the first iterations, before the loop.
   void gatherFirst(transformer::LoopOp loop, const Prefetch &prefetch,
                    Turns turns);
@@ -226,6 +229,9 @@ private:
   /// Rows on the device that the entries of a state there take in turn; one
   /// where it is not of layers.
   Family rowsOfState(transformer::StateOp state);
+  /// Whether one of the loads or stores next to this one is of such a state.
+  template <class Access>
+  bool isOnHostBeside(Access access, bool behind);
   /// Brings a state that is of no layer.
   void fetchState(transformer::LoadOp load);
   /// Queues the way to the host of what is stored.
@@ -350,6 +356,7 @@ private:
   StatePlaces states;
   llvm::DenseMap<mlir::Value, Family> stacks;
   llvm::StringMap<Family> hostRowsOf; ///< by the name of the stack or state
+  bool sendsStates = false;           ///< to the host
   llvm::StringSet<> offloadedValues;  ///< by name, those that were found
   llvm::DenseMap<mlir::Value, mlir::Value> indices;
   llvm::DenseMap<mlir::Operation *, Loop> loops;

@@ -42,7 +42,8 @@ void heddle::expectEqual(const LiveMemory &formula,
                          const MemoryReport &report) {
   std::map<std::string, int64_t> counted;
   for (const MemoryObject &object : report.objects)
-    counted[object.memoryClass] += object.bytes;
+    counted[object.arena == "host" ? "offloaded" : object.memoryClass] +=
+        object.bytes;
   EXPECT_EQ(formula.parameters, counted["parameters"]);
   EXPECT_EQ(formula.gradients, counted["gradients"]);
   EXPECT_EQ(formula.optimizer, counted["optimizer"]);
