@@ -145,6 +145,19 @@ void checkShapes(const ModelConfig &model) {
   }
 }
 
+/// One of the shapes, with these members of a plan; by \p k with sequences cut,
+/// and their normed parts kept gathered.
+void checkMembers(const ModelConfig &model, size_t k, std::string members) {
+  const Shape &shape = kShapes[k % std::size(kShapes)];
+  if (knowsCut(model, shape) && k % 3 > 0)
+    members += k % 3 == 1 ? kCut : kGathered;
+  SCOPED_TRACE(fmt::format("dp {} tp {} micro-batches {} x {}{}", shape.dp,
+                           shape.tp, shape.microBatches, shape.microBatch,
+                           members));
+  checkProgram(model, settingsOf(shape),
+               planOf(model, shape, "\"megatron\"", members));
+}
+
 TEST_P(CostOfModel, EqualsTheProgram) {
   checkShapes(withoutDropout(GetParam().config));
 }
@@ -211,18 +224,9 @@ TEST_P(CostOfModel, EqualsTheProgramThatComputesAgain) {
   ModelConfig model = withoutDropout(GetParam().config);
   for (size_t i = 0; i < std::size(kAgain); ++i)
     for (size_t k : {i, i + 3}) {
-      const Shape &shape = kShapes[k % std::size(kShapes)];
-      std::string members = fmt::format(R"(, "recompute": {})", kAgain[i]);
-      if (knowsCut(model, shape) && k % 3 > 0)
-        members += k % 3 == 1 ? kCut : kGathered;
-      if (k % 2 > 0)
-        model.dropout = {0.1, 0.1, 0.1};
-      SCOPED_TRACE(fmt::format("dp {} tp {} micro-batches {} x {}{}", shape.dp,
-                               shape.tp, shape.microBatches, shape.microBatch,
-                               members));
-      checkProgram(model, settingsOf(shape),
-                   planOf(model, shape, "\"megatron\"", members));
-      model.dropout = {};
+      const double rate = k % 2 > 0 ? 0.1 : 0;
+      model.dropout = {rate, rate, rate};
+      checkMembers(model, k, fmt::format(R"(, "recompute": {})", kAgain[i]));
     }
 }
 
@@ -253,19 +257,10 @@ constexpr const char *kOffloaded[] = {
 };
 
 TEST_P(CostOfModel, EqualsTheProgramThatOffloads) {
-  ModelConfig model = withoutDropout(GetParam().config);
+  const ModelConfig model = withoutDropout(GetParam().config);
   for (size_t i = 0; i < std::size(kOffloaded); ++i)
-    for (size_t k : {i + 1, i + 2, i + 4}) {
-      const Shape &shape = kShapes[k % std::size(kShapes)];
-      std::string members = kOffloaded[i];
-      if (knowsCut(model, shape) && k % 3 > 0)
-        members += k % 3 == 1 ? kCut : kGathered;
-      SCOPED_TRACE(fmt::format("dp {} tp {} micro-batches {} x {}{}", shape.dp,
-                               shape.tp, shape.microBatches, shape.microBatch,
-                               members));
-      checkProgram(model, settingsOf(shape),
-                   planOf(model, shape, "\"megatron\"", members));
-    }
+    for (size_t k : {i + 1, i + 2, i + 4})
+      checkMembers(model, k, kOffloaded[i]);
 }
 
 /// Attention as products, masks drawn again or saved, and what backward
@@ -285,21 +280,11 @@ TEST_P(CostOfModel, EqualsTheProgramOfUnfusedAttention) {
   ModelConfig model = withoutDropout(GetParam().config);
   for (size_t i = 0; i < std::size(kUnfused); ++i)
     for (size_t k : {i, i + 3, i + 4}) {
-      const Shape &shape = kShapes[k % std::size(kShapes)];
-      std::string members =
-          std::string(R"(, "attention": "unfused")") + kUnfused[i];
-      if (knowsCut(model, shape) && k % 3 > 0)
-        members += k % 3 == 1 ? kCut : kGathered;
-      if (k % 2 > 0)
-        model.dropout = {0.1, 0.1, 0.1};
-      if (k % 4 > 1)
-        members += kFormats[0];
-      SCOPED_TRACE(fmt::format("dp {} tp {} micro-batches {} x {}{}", shape.dp,
-                               shape.tp, shape.microBatches, shape.microBatch,
-                               members));
-      checkProgram(model, settingsOf(shape),
-                   planOf(model, shape, "\"megatron\"", members));
-      model.dropout = {};
+      const double rate = k % 2 > 0 ? 0.1 : 0;
+      model.dropout = {rate, rate, rate};
+      checkMembers(model, k,
+                   std::string(R"(, "attention": "unfused")") + kUnfused[i] +
+                       (k % 4 > 1 ? kFormats[0] : ""));
     }
 }
 

@@ -44,7 +44,7 @@ static constexpr Tolerance kFp16 = {1e-4, 2e-2, 3e-3, 3e-2};
 /// bf16 between products whose operands have 3 and 2 bits: where bf16 rounds
 /// one way and not the other, a code is its neighbour, 1/8 or 1/4 away.
 /// Measured on plans of dp, tp, sp, stages and ZeRO 3: 2.6e-5, 1.2e-1 and
-/// 9.7e-3; with scales of blocks 5.4e-5, 6.0e-2 and 5.0e-3. On weights drawn
+/// 9.7e-3; with scales of blocks 1.1e-4, 6.0e-2 and 5.0e-3. On weights drawn
 /// with a deviation of 0.1 and 0.3, and on 12 tokens, over tp: 3.7e-3, 2.7e-1
 /// and 1.8e-2, with scales of blocks 6.6e-3, 2.6e-1 and 1.5e-2; of that 4.8e-4,
 /// 5.0e-2 and 1.7e-3 are bf16's.
