@@ -446,6 +446,12 @@ class CompileAndRun(HeddleTest):
             done = self.heddle("run", self.out, "--data", bad, "--steps", "1", *how, code=2)
             self.assertIn("token 122", done.stderr)
 
+    def test_codes_on_gpus_want_multiples_of_16(self):
+        self.train = self.write("train.yaml", {**TRAIN, "precision": ["fp8"]})
+        self.plan = self.write("plan.json", {**PLAN, "precision": "fp8"})
+        done = self.compile("--target", "cuda", code=1)
+        self.assertIn("multiples of 16 there, found tokens of a micro-batch 8 on a rank", done.stderr)
+
     def test_what_is_on_the_host_trains_alike_and_resumes_elsewhere(self):
         """Losses have the same bits, and a checkpoint goes on in a plan that keeps all on the device."""
         data = self.write("data.txt", "".join(chr(i % 37) for i in range(500)))

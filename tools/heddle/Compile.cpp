@@ -7,6 +7,7 @@
 #include "tools/heddle/Memory.h"
 #include "tools/heddle/Prediction.h"
 
+#include "heddle/Cost/RankSizes.h"
 #include "heddle/Support/Files.h"
 
 #include <chrono>
@@ -182,6 +183,35 @@ static Result<void> buildAll(const fs::path &folder, const Targets &wanted,
                    cudaKernelsJson(built->kernels).dump(1) + "\n");
 }
 
+/// What programs for GPUs cannot do: cuBLASLt multiplies codes of 8 bits where
+/// all sizes are multiples of 16.
+static Result<void> checkForCuda(const Inputs &inputs) {
+  const PlanPrecision &precision = inputs.plan->precision;
+  if (precision.blockLength > 0)
+    return Error{fmt::format("--target cuda: precision.scaling \"{}\" is not "
+                             "supported there yet; use --target host, or set "
+                             "it to \"current\"",
+                             precision.scaling)};
+  Result<RankSizes> sizes =
+      rankSizes(inputs.model, *inputs.train, *inputs.plan);
+  if (precision.scaling.empty() || !sizes)
+    return {};
+  const std::pair<const char *, int64_t> all[] = {
+      {"tokens of a micro-batch", sizes->tokens()},
+      {"hidden size", sizes->d},
+      {"elements of query heads", sizes->g * sizes->r * sizes->k},
+      {"elements of KV heads", sizes->g * sizes->k},
+      {"ffn size", sizes->f}};
+  for (const auto &[what, size] : all)
+    if (size % 16 != 0)
+      return Error{fmt::format(
+          "--target cuda: products of precision recipe \"{}\" take sizes that "
+          "are multiples of 16 there, found {} {} on a rank; change tp or "
+          "micro_batch, use --target host, or set precision.recipe to \"bf16\"",
+          precision.recipe, what, size)};
+  return {};
+}
+
 static int runCompile() {
   Result<Targets> wanted = readTargets();
   if (!wanted)
@@ -191,13 +221,9 @@ static int runCompile() {
   Result<Inputs> inputs = readAll(warnings, code);
   if (!inputs)
     return refuse(inputs.error(), code);
-  if (wanted->cuda && inputs->plan->precision.blockLength > 0)
-    return refuse(
-        Error{fmt::format("--target cuda: precision.scaling \"{}\" is not "
-                          "supported there yet; use --target host, or set it "
-                          "to \"current\"",
-                          inputs->plan->precision.scaling)},
-        kAnswerIsNo);
+  if (wanted->cuda)
+    if (Result<void> checked = checkForCuda(*inputs); !checked)
+      return refuse(checked.error(), kAnswerIsNo);
   Result<NewFolder> folder = NewFolder::create(output.getValue());
   if (!folder)
     return refuse(folder.error());
