@@ -249,7 +249,9 @@ def differences(program, folder):
     for path in files:
         found = measure(path)
         for name, bytes_ in expected[found["rank"]].items():
-            if found[name] != bytes_:
+            # The last set of saved values can be one that only chunks without layers take.
+            spare = name == "host_bytes" and len(classes) > 1 and found[name] < bytes_
+            if found[name] != bytes_ and not spare:
                 yield f"rank {found['rank']} has {found[name]} {name}, memory.json has {bytes_}"
 
 

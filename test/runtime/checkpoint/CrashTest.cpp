@@ -299,7 +299,7 @@ TEST(Commit, IsRefusedWhereReportsOrExtentsAreWrong) {
       Checkpoint::open(diskWithStepOne(), "root/step-0000000001")->manifest();
   m.tensors["embed.weight"]["m"].extents.pop_back();
   EXPECT_THAT(checkManifest(m, "m").message(),
-              HasSubstr("tensor 'embed.weight' (m): the extents have"));
+              HasSubstr("tensor 'embed.weight' (m): no extent has element"));
 }
 
 //===----------------------------------------------------------------------===//
