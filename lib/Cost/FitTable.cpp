@@ -135,7 +135,16 @@ bool FitTable::fewest(PointRecompute kind, std::int64_t capacity,
     }
     layers[i] = high;
   }
-  return true;
+  if (std::any_of(layers.begin(), layers.end(), [](auto n) { return n > 0; }))
+    return true;
+  // Each place fits if any layer of the model is computed again, as then not
+  // all save what flows on; with none it is the plan that does not fit.
+  for (std::size_t i = 0; i < places.size(); ++i)
+    if (places[i].layers > 0 && bytesOf(i, kind, 1) <= capacity) {
+      layers[i] = 1;
+      return true;
+    }
+  return false;
 }
 
 bool FitTable::fitsWithAll(PointRecompute kind, std::int64_t capacity,

@@ -357,7 +357,18 @@ bool MemoryEstimator::recomputeToFit(PlanPoint &point,
     }
     count = high;
   }
-  return true;
+  if (std::any_of(point.recomputed.begin(), point.recomputed.end(),
+                  [](std::int64_t n) { return n > 0; }))
+    return true;
+  // As FitTable::fewest: without any layer it is the plan that does not fit.
+  for (std::int64_t place = 0; place < point.pp; ++place) {
+    std::int64_t &count = point.recomputed[static_cast<std::size_t>(place)];
+    count = std::min<std::int64_t>(1, point.layersOf(place));
+    if (count > 0 && fits(place))
+      return true;
+    count = 0;
+  }
+  return false;
 }
 
 std::int64_t MemoryEstimator::states(const PlanPoint &point) const {

@@ -310,5 +310,8 @@ Result<void> Verifier::verify() {
 Result<void> heddle::verifyPlan(const PlanProblem &problem,
                                 const CostedPlan &plan,
                                 const MemoryEstimator &memory) {
-  return Verifier(problem, plan, memory).verify();
+  Result<void> verified = Verifier(problem, plan, memory).verify();
+  if (!verified)
+    return Error{fmt::format("{} ({})", verified.message(), plan.point.text())};
+  return verified;
 }

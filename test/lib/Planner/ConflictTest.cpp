@@ -24,6 +24,24 @@ static PlanProblem problemOf(const std::string &model, std::int64_t batch,
   return problem;
 }
 
+// Where no layer is computed again, what flows on is saved once more: a place
+// that fits only if some are is no place of a plan with none.
+TEST(Verify, TakesAnswersThatBarelyFit) {
+  const std::filesystem::path examples =
+      std::filesystem::path(HEDDLE_SOURCE_DIR) / "tools/examples";
+  PlanProblem problem = problemOf("llama-3-70b", 512, "512xh100");
+  problem.model = must(readModelConfig(examples / "models/gpt3-175b.json"));
+  problem.train = must(readTrainSettings(examples / "train/gpt3.yaml"));
+  for (const char *each : {"pp=8", "tp=4", "chunks=12", "offload=false"})
+    demand(problem, each);
+  const Planned planned(problem);
+  const PlanAnswer answer = planned.find({.top = 3});
+  ASSERT_FALSE(answer.best.empty());
+  for (const CostedPlan &plan : answer.best)
+    if (Result<void> done = verifyPlan(problem, plan, planned.memory); !done)
+      ADD_FAILURE() << done.message();
+}
+
 TEST(Verify, FindsWhatIsWrong) {
   PlanProblem problem = problemOf("llama-3-8b", 128, "8xh100");
   demand(problem, "tp=4");
