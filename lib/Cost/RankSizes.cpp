@@ -8,6 +8,7 @@
 #include "heddle/Plan/PlanLayout.h"
 #include "heddle/Support/Check.h"
 #include "heddle/Support/Mirror.h"
+#include "heddle/Support/Printable.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -429,12 +430,10 @@ Result<void> Reader::readOffload() {
       return Error{fmt::format(
           "offload.saved: found \"{}\", expected values that all layers save "
           "for backward, and that do not flow on to the next layer: {}",
-          name, fmt::join(names, ", "))};
+          printable(name), fmt::join(names, ", "))};
   sizes.offloaded = plan.offload.saved;
   sizes.offloadsOptimizer = plan.offload.optimizer;
-  sizes.hostRows = std::max<std::int64_t>(
-                       plan.overlapMemoryBytes ? plan.zero.prefetch : 0, 1) +
-                   1;
+  sizes.hostRows = std::max<std::int64_t>(layersAhead(plan, model), 1) + 1;
   return {};
 }
 

@@ -51,6 +51,13 @@ std::vector<std::string> dataAxes(const Plan &plan) {
   return {"dp"};
 }
 
+std::int64_t layersAhead(const Plan &plan, const ModelConfig &model) {
+  return plan.overlapMemoryBytes
+             ? std::min(plan.zero.prefetch,
+                        std::max<std::int64_t>(model.layers - 1, 0))
+             : 0;
+}
+
 std::vector<std::string> zeroAxes(const Plan &plan) {
   if (plan.zero.stage == 0 || plan.zero.shardGroup == 1)
     return {};

@@ -11,6 +11,8 @@
 
 #include "passes/Lowering/StepLowering.h"
 
+#include "heddle/Support/Printable.h"
+
 #include "llvm/ADT/StringExtras.h"
 
 using namespace mlir;
@@ -189,7 +191,7 @@ LogicalResult StepLowering::checkOffload(func::FuncOp step) {
   for (StringRef name : names.getAsValueRange<StringAttr>())
     if (!offloadedValues.contains(name))
       return step.emitError()
-             << "offload.saved names \"" << name
+             << "offload.saved names \"" << printable(name)
              << "\", which no layer saves, or which flows on to the next "
                 "layer, or which only some layers save";
   program.offloads = true;

@@ -118,7 +118,7 @@ private:
                                                    ? "backward"
                                                    : "forward"));
     entries.set("prefetch",
-                builder.getI64IntegerAttr(overlaps ? plan.zero.prefetch : 0));
+                builder.getI64IntegerAttr(layersAhead(plan, model)));
     entries.set("memory_bytes",
                 builder.getI64IntegerAttr(plan.overlapMemoryBytes.value_or(0)));
     return entries.getDictionary(module.getContext());

@@ -46,6 +46,10 @@ std::vector<std::string> dataAxes(const Plan &plan);
 /// where it shards none.
 std::vector<std::string> zeroAxes(const Plan &plan);
 
+/// How many layers ahead the plan brings what it does not hold on the device:
+/// none without overlap, and never more than the model has others.
+std::int64_t layersAhead(const Plan &plan, const ModelConfig &model);
+
 /// Mesh axes per dimension, outermost first; axes of size 1 are left out.
 using PlanDims = std::vector<std::vector<std::string>>;
 

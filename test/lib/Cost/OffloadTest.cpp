@@ -75,4 +75,19 @@ TEST_F(Offload, NamesAreOfWhatAllLayersSave) {
   }
 }
 
+// As many rows as layers, however many a plan wants ahead.
+TEST_F(Offload, RowsAreNoMoreThanLayers) {
+  for (const auto &[prefetch, rows] :
+       {std::pair{0, 2}, {1, 2}, {3, 4}, {31, 32}, {1000000, 32}}) {
+    const Plan plan =
+        test::planOf(model, 1, 8, 1, 8,
+                     fmt::format(R"(, "tensor": "megatron", "precision": "bf16",
+                        "offload": {{"optimizer": true}},
+                        "overlap": {{"memory_bytes": 1000000}},
+                        "zero": {{"stage": 3, "prefetch": {}}})",
+                                 prefetch));
+    EXPECT_EQ(must(rankSizes(model, train, plan)).hostRows, rows) << prefetch;
+  }
+}
+
 } // namespace
