@@ -199,31 +199,47 @@ TEST(Quantize, HasScalesForAllAmaxes) {
     EXPECT_TRUE(std::isnan(quantize<float, f8e4m3>(values, 1, amax).scale));
 }
 
+/// A product of codes over the last dimension of both, added to fp32 numbers.
+template <class A, class B>
+struct ProductOfCodes {
+  ProductOfCodes(const char *name, int64_t m, int64_t n, int64_t k,
+                 heddle_rt_context *context, heddle_rt_stream *stream,
+                 const std::vector<A> &a, const std::vector<B> &b,
+                 float before = 0.5f)
+      : stream(stream), left(context, stream, a), right(context, stream, b),
+        c(context, stream, std::vector<float>(size_t(m * n), before)) {
+    args.name = name;
+    args.m = m, args.n = n, args.k = k;
+    args.lda = args.ldb = k, args.ldc = n;
+    args.transpose_b = 1;
+    args.alpha = 1, args.beta = 1, args.batch = 1;
+    args.a = dtypeOf<A>(), args.b = dtypeOf<B>(), args.c = HEDDLE_RT_F32;
+  }
+
+  heddle_rt_status run() {
+    return heddle_rt_gemm(stream, &args, left.data(), right.data(), c.data());
+  }
+
+  heddle_rt_gemm_args args{};
+  heddle_rt_stream *stream;
+  heddle::test::OnDevice<A> left;
+  heddle::test::OnDevice<B> right;
+  heddle::test::OnDevice<float> c;
+};
+
 TEST(Quantize, ProductsOfCodesAreExactButForTheSum) {
   const int64_t m = 9, n = 8, k = 144; // as GPUs want them: 16 bytes
   const auto a = valuesOf<bf16>(m * k, 2, 3), b = valuesOf<bf16>(n * k, 40, 4);
   const auto x = quantize<bf16, f8e4m3>(a, m, amaxOf(a));
   const auto y = quantize<bf16, f8e5m2>(b, n, amaxOf(b));
   withStream([&](heddle_rt_context *context, heddle_rt_stream *stream) {
-    heddle_rt_gemm_args args{};
-    args.name = "of codes";
-    args.m = m, args.n = n, args.k = k;
-    args.lda = args.ldb = k, args.ldc = n;
-    args.transpose_b = 1;
-    args.alpha = 1, args.beta = 1, args.batch = 1;
-    args.a = HEDDLE_RT_F8E4M3, args.b = HEDDLE_RT_F8E5M2;
-    args.c = HEDDLE_RT_F32;
+    ProductOfCodes<f8e4m3, f8e5m2> product("of codes", m, n, k, context, stream,
+                                           x.codes, y.codes);
     heddle::test::OnDevice<float> scales(context, stream, {x.scale, y.scale});
-    args.scale_a = scales.data(), args.scale_b = scales.data() + 1;
-    heddle::test::OnDevice<f8e4m3> left(context, stream, x.codes);
-    heddle::test::OnDevice<f8e5m2> right(context, stream, y.codes);
-    heddle::test::OnDevice<float> c(context, stream,
-                                    std::vector<float>(m * n, 0.5f));
-    ASSERT_EQ(
-        heddle_rt_gemm(stream, &args, left.data(), right.data(), c.data()),
-        HEDDLE_RT_OK)
-        << heddle_rt_last_error();
-    const std::vector<float> got = c.read();
+    product.args.scale_a = scales.data();
+    product.args.scale_b = scales.data() + 1;
+    ASSERT_EQ(product.run(), HEDDLE_RT_OK) << heddle_rt_last_error();
+    const std::vector<float> got = product.c.read();
     for (int64_t i = 0; i < m; ++i)
       for (int64_t j = 0; j < n; ++j) {
         double sum = 0, size = 0;
@@ -240,21 +256,16 @@ TEST(Quantize, ProductsOfCodesAreExactButForTheSum) {
     // The same product with other scales, as of another layer.
     heddle::test::OnDevice<float> others(context, stream,
                                          {2 * x.scale, y.scale});
-    args.scale_a = others.data(), args.scale_b = others.data() + 1;
-    heddle::test::OnDevice<float> d(context, stream,
-                                    std::vector<float>(m * n, 0.0f));
-    ASSERT_EQ(
-        heddle_rt_gemm(stream, &args, left.data(), right.data(), d.data()),
-        HEDDLE_RT_OK)
-        << heddle_rt_last_error();
-    const std::vector<float> twice = d.read();
+    ProductOfCodes<f8e4m3, f8e5m2> other("of others", m, n, k, context, stream,
+                                         x.codes, y.codes, 0);
+    other.args.scale_a = others.data(), other.args.scale_b = others.data() + 1;
+    ASSERT_EQ(other.run(), HEDDLE_RT_OK) << heddle_rt_last_error();
+    const std::vector<float> twice = other.c.read();
     for (size_t i = 0; i < got.size(); ++i)
       ASSERT_NEAR(twice[i], 2 * (got[i] - 0.5f),
                   1e-4f * (1 + std::abs(got[i])));
-    args.scale_b = nullptr;
-    EXPECT_EQ(
-        heddle_rt_gemm(stream, &args, left.data(), right.data(), c.data()),
-        HEDDLE_RT_INVALID_ARGUMENT);
+    product.args.scale_b = nullptr;
+    EXPECT_EQ(product.run(), HEDDLE_RT_INVALID_ARGUMENT);
     EXPECT_THAT(heddle_rt_last_error(),
                 HasSubstr("of codes: operands of 8 bits have a scale each"));
   });
@@ -383,27 +394,16 @@ void checkProductOfBlocks() {
   const auto x = quantizeBlocks<f8e4m3, Scale>(a, m, 1, length, false);
   const auto y = quantizeBlocks<f8e4m3, Scale>(b, n, rowsOfB, length, false);
   withStream([&](heddle_rt_context *context, heddle_rt_stream *stream) {
-    heddle_rt_gemm_args args{};
-    args.name = "of blocks";
-    args.m = m, args.n = n, args.k = k;
-    args.lda = args.ldb = k, args.ldc = n;
-    args.transpose_b = 1;
-    args.alpha = 1, args.beta = 1, args.batch = 1;
-    args.a = args.b = HEDDLE_RT_F8E4M3, args.c = HEDDLE_RT_F32;
+    ProductOfCodes<f8e4m3, f8e4m3> product("of blocks", m, n, k, context,
+                                           stream, x.codes, y.codes);
+    heddle_rt_gemm_args &args = product.args;
     args.scales = dtypeOf<Scale>();
     args.block_a = 1, args.block_b = rowsOfB, args.block_k = length;
     heddle::test::OnDevice<Scale> ofA(context, stream, x.scales);
     heddle::test::OnDevice<Scale> ofB(context, stream, y.scales);
     args.scale_a = ofA.data(), args.scale_b = ofB.data();
-    heddle::test::OnDevice<f8e4m3> left(context, stream, x.codes);
-    heddle::test::OnDevice<f8e4m3> right(context, stream, y.codes);
-    heddle::test::OnDevice<float> c(context, stream,
-                                    std::vector<float>(m * n, 0.5f));
-    ASSERT_EQ(
-        heddle_rt_gemm(stream, &args, left.data(), right.data(), c.data()),
-        HEDDLE_RT_OK)
-        << heddle_rt_last_error();
-    const std::vector<float> got = c.read();
+    ASSERT_EQ(product.run(), HEDDLE_RT_OK) << heddle_rt_last_error();
+    const std::vector<float> got = product.c.read();
     const int64_t across = (k + length - 1) / length;
     for (int64_t i = 0; i < m; ++i)
       for (int64_t j = 0; j < n; ++j) {
@@ -421,9 +421,7 @@ void checkProductOfBlocks() {
       }
     args.transpose_b = 0;
     args.ldb = n;
-    EXPECT_EQ(
-        heddle_rt_gemm(stream, &args, left.data(), right.data(), c.data()),
-        HEDDLE_RT_INVALID_ARGUMENT);
+    EXPECT_EQ(product.run(), HEDDLE_RT_INVALID_ARGUMENT);
     EXPECT_THAT(heddle_rt_last_error(), HasSubstr("belong to one product"));
   });
 }
