@@ -237,7 +237,6 @@ Result<void> PlanChecker::checkPrecision() {
         "set precision.recipe to \"fp8\", \"bf16\", \"fp16\" or \"fp32\"");
   const bool isNarrow = recipe != "fp32";
   const std::string compute = computeFormat(recipe);
-  const std::string master = isNarrow ? "fp32" : "none";
   if (precision.compute != compute)
     return notSupported(fmt::format("precision.compute \"{}\" in recipe \"{}\"",
                                     precision.compute, precision.recipe),
@@ -250,12 +249,16 @@ Result<void> PlanChecker::checkPrecision() {
                       recipe),
           isNarrow ? fmt::format("set it to \"fp32\" or \"{}\"", compute)
                    : "set it to \"fp32\"");
-  if (precision.master != master)
+  if (precision.master != "none" && (!isNarrow || precision.master != "fp32"))
     return notSupported(
         fmt::format("precision.master \"{}\" in recipe \"{}\"",
                     precision.master, precision.recipe),
-        isNarrow ? "set it to \"fp32\""
+        isNarrow ? "set it to \"fp32\" or \"none\""
                  : "set it to \"none\": fp32 parameters are their own master");
+  if (isNarrow && precision.master == "none")
+    warn("parameters are updated in {} without an fp32 master: an update of "
+         "less than 1/{} of a weight is lost",
+         compute, compute == "fp16" ? 4096 : 512);
   if (Result<void> done =
           detail::checkScaling(plan, model, train.sequenceLength);
       !done)

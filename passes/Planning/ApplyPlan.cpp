@@ -124,7 +124,7 @@ private:
     return entries.getDictionary(module.getContext());
   }
 
-  /// Of words that `checkPlan` has let through; "none" is what is computed in.
+  /// Of words that `checkPlan` has let through.
   Type formatOf(StringRef word) {
     return llvm::StringSwitch<Type>(word)
         .Case("bf16", builder.getBF16Type())
@@ -139,7 +139,8 @@ private:
           std::pair("master", &plan.precision.master),
           std::pair("gradients", &plan.precision.gradients),
           std::pair("reduce", &plan.precision.reduce)})
-      entries.set(key, TypeAttr::get(formatOf(*word)));
+      if (*word != "none") // a master that is not there
+        entries.set(key, TypeAttr::get(formatOf(*word)));
     return entries.getDictionary(module.getContext());
   }
 

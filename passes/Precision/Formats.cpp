@@ -22,10 +22,12 @@ FailureOr<std::optional<Formats>> Formats::read(ModuleOp module) {
                              std::pair("reduce", &formats.reduce)}) {
     auto type = entries ? entries.getAs<TypeAttr>(key) : TypeAttr();
     *format = type ? dyn_cast<FloatType>(type.getValue()) : FloatType();
-    if (!*format)
+    const bool isLeftOut =
+        format == &formats.master && entries && !entries.get(key);
+    if (!*format && !isLeftOut)
       return module.emitError()
-             << kPrecisionName << " needs float types as compute, master, "
-             << "gradients and reduce, found " << given;
+             << kPrecisionName << " needs float types as compute, gradients, "
+             << "reduce and, where there is one, master, found " << given;
   }
   return std::optional<Formats>(formats);
 }
@@ -39,9 +41,10 @@ FloatType Formats::of(StateKind kind) const {
   case StateKind::Gradient:
     return gradients;
   case StateKind::Master:
+    return master;
   case StateKind::AdamM:
   case StateKind::AdamV:
-    return master;
+    return Float32Type::get(compute.getContext());
   }
   llvm_unreachable("all kinds of states are handled");
 }

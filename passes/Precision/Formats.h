@@ -13,7 +13,10 @@ namespace heddle::precision {
 
 /// `transformer.precision` of a module, read.
 struct Formats {
-  mlir::FloatType compute, master, gradients, reduce;
+  mlir::FloatType compute, gradients, reduce;
+  /// Of what the optimizer updates beside each parameter; none where it updates
+  /// the parameters as they are.
+  mlir::FloatType master;
 
   /// Nothing where the module has none; fails with a message where an entry is
   /// not what it should be.

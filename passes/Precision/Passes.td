@@ -12,7 +12,8 @@ def SetFormatsPass : Pass<"precision-set-formats", "::mlir::ModuleOp"> {
     their sums get `gradients`. Where that is not the format that a reduction of
     gradients is to travel in, `reduce`, a cast stands before the reduction and
     one behind it. The optimizer updates a state of kind `master`, in the layout
-    that it computes in, and the parameter is the master rounded.
+    that it computes in, and the parameter is the master rounded; where no
+    `master` is named, it updates the parameter, and the update is rounded.
 
     Before:
 
@@ -47,7 +48,8 @@ def VerifyFormatsPass : Pass<"precision-verify-formats", "::mlir::ModuleOp"> {
       neither the format to compute in nor, as a parameter's gradient, that of
       gradients; a gradient that is reduced in another format than `reduce`; a
       partial sum that is cast to a format that no reduction is named to have; a
-      parameter that is stored but is no rounded master.
+      parameter that is stored but is no rounded master, or, without masters, is
+      no updated one.
     - Skips: modules without `transformer.precision`.
   }];
 }

@@ -2,7 +2,7 @@
 //
 // Calls and accesses have the formats of what they call and access. Two places
 // need casts: around a reduction of gradients that travels in a format of its
-// own, and behind the optimizer, which keeps a master of each parameter.
+// own, and behind the optimizer, where it keeps a master of each parameter.
 //
 //===----------------------------------------------------------------------===//
 
@@ -61,7 +61,12 @@ private:
                         stateOf(access.getState()));
           return success();
         })
-        .Case<AdamWOp, SgdOp>([&](auto update) { return keepMaster(update); })
+        .Case<AdamWOp, SgdOp>([&](auto update) {
+          if (formats.master)
+            return keepMaster(update);
+          setFormat(update.getNewParameter(), formats.compute);
+          return success();
+        })
         .Default(success());
   }
 

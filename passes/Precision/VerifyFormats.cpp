@@ -132,32 +132,46 @@ private:
                  << "; the plan names " << formats.reduce;
   }
 
-  /// A parameter is what its master is rounded to.
+  /// What makes a value, behind ops that hand it on.
+  static Operation *makerOf(Value value) {
+    Operation *maker = value.getDefiningOp();
+    while (maker && handsOn(maker))
+      maker = maker->getOperand(0).getDefiningOp();
+    return maker;
+  }
+
+  /// A parameter is what its master is rounded to, or what is updated itself.
   void verifyStored(StoreOp store) {
     if (stateOf(store.getState()).getKind() != StateKind::Parameter)
       return;
-    Operation *maker = store.getValue().getDefiningOp();
-    while (maker && handsOn(maker))
-      maker = maker->getOperand(0).getDefiningOp();
-    auto cast = dyn_cast_or_null<CastOp>(maker);
-    if (!cast ||
-        !isa_and_nonnull<AdamWOp, SgdOp>(cast.getInput().getDefiningOp()))
-      fail(store) << "stores a parameter that is no rounded master";
+    Operation *maker = makerOf(store.getValue());
+    if (formats.master) {
+      auto cast = dyn_cast_or_null<CastOp>(maker);
+      maker = cast ? cast.getInput().getDefiningOp() : nullptr;
+    }
+    if (!isa_and_nonnull<AdamWOp, SgdOp>(maker))
+      fail(store) << "stores a parameter that is no "
+                  << (formats.master ? "rounded master" : "updated one");
   }
 
   template <class Update>
   void verifyUpdate(Update update) {
-    auto load = update.getParameter().template getDefiningOp<LoadOp>();
-    StateOp master = load ? stateOf(load.getState()) : StateOp();
-    if (!master || master.getKind() != StateKind::Master)
-      return void(fail(update) << "updates a parameter that is no master");
+    auto load = dyn_cast_or_null<LoadOp>(makerOf(update.getParameter()));
+    StateOp updated = load ? stateOf(load.getState()) : StateOp();
+    const StateKind kind =
+        formats.master ? StateKind::Master : StateKind::Parameter;
+    if (!updated || updated.getKind() != kind)
+      return void(fail(update)
+                  << "updates a value that is no " << stringifyStateKind(kind));
+    if (!formats.master)
+      return; // what is stored is looked at where it is
     bool kept =
         llvm::any_of(update.getNewParameter().getUsers(), [&](Operation *user) {
           auto store = dyn_cast<StoreOp>(user);
-          return store && store.getState() == master.getSymName();
+          return store && store.getState() == updated.getSymName();
         });
     if (!kept)
-      fail(update) << "does not store the master @" << master.getSymName();
+      fail(update) << "does not store the master @" << updated.getSymName();
   }
 
   ModuleOp module;

@@ -14,6 +14,7 @@ import re
 import data
 import initial
 import masks
+import masters
 import messages
 import planned
 import resuming
@@ -388,7 +389,7 @@ TABLE = {function.__name__: function for function in (
     planned.memory_invariant, planned.memory_ratio, searched.planner_finds_plan, searched.planner_never_proposes,
     searched.planner_plans_all_compile, searched.plan_export_roundtrip,
     scaling.params_unchanged_on_step, scaling.scalar_equal_on_all_ranks, initial.initial_params_bitwise_equal,
-    initial.shards_differ, resuming.checkpoint_roundtrip, resuming.load_fails_if, resuming.export_shape,
+    initial.shards_differ, masters.fraction_moved, resuming.checkpoint_roundtrip, resuming.load_fails_if, resuming.export_shape,
     resuming.export_contains, resuming.state_bitwise_equal, resuming.resume_with_plan,
     resuming.resume_equals_uninterrupted, resuming.samples_seen, resuming.no_collective_under_rank_condition)}
 
@@ -396,7 +397,7 @@ TABLE = {function.__name__: function for function in (
 NOT_YET = {
     "initial_std_close": "initial weights of a run", "import_layout": "an export of what was imported",
     "work_per_rank": "context parallelism", "routing_identical": "mixture of experts",
-    "scale_equal_in_group": "fp8", "output_error": "fp8", "fraction_moved": "reduced precision",
+    "scale_equal_in_group": "fp8", "output_error": "fp8",
     "ir_no_cast": "reduced precision", "each_gradient_element_reduced_once": "a trace of elements", "happens_before": "a trace of events",
     "runs_bitwise_equal": "repeated runs",
     "predicted_collectives_equal_traced": "predictions", "collective_ids_unique": "a program of an op graph",

@@ -115,14 +115,17 @@ class Case:
 
     def compiled(self, plan, layers=None, sequences=None):
         """The folder of the plan's program; `layers` changes the model's number of them, `sequences` the global batch."""
+        return self.compiled_aloud(plan, layers, sequences)[0]
+
+    def compiled_aloud(self, plan, layers=None, sequences=None):
+        """The same, and what the compiler says."""
         def make():
             layers_key = "n_layer" if "n_layer" in self.config() else "num_hidden_layers"
             config = self.config_file({layers_key: layers} if layers else None)
             files = self.plan_files(plan, sequences or self.batch["sequences"], self.batch["seq_len"], layers)
             cluster = self.write("cluster.yaml", json.dumps(CLUSTER))
             folder = self.folder / f"{self.files:02}-compiled"
-            self.heddle.compile(config, *files, cluster, folder)
-            return folder
+            return folder, self.heddle.compile(config, *files, cluster, folder)
         return self.once(["compiled", plan, layers, sequences], make)
 
     def layout(self, plan, layers=None):

@@ -64,16 +64,17 @@ class Heddle:
         return self.answer(["explain", config, *options])
 
     def compile(self, config, plan, train, cluster, folder):
-        """Leaves the program in `folder`."""
+        """Leaves the program in `folder`; returns what was said."""
         code, _, stderr = self.run([self.program, "compile", config, "--plan", plan, "--train", train,
                                     "--cluster", cluster, "-o", folder])
         if code != 0:
             raise Refused(stderr.strip())
+        return stderr
 
-    def train(self, folder, data, saved):
-        """One step of a compiled folder; leaves the parameters behind it in `saved`."""
-        code, _, stderr = self.run([self.program, "run", folder, "--data", data, "--steps", 1, "--threads",
-                                    "--save", saved])
+    def train(self, folder, data, saved, steps=1, weights=None):
+        """Steps of a compiled folder; leaves the parameters behind them in `saved`."""
+        code, _, stderr = self.run([self.program, "run", folder, "--data", data, "--steps", steps, "--threads",
+                                    "--save", saved, *(["--weights", weights] if weights else [])])
         if code != 0:
             raise Failed(f"the run ended with exit code {code}: {stderr.strip()[-300:]}")
 

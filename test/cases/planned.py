@@ -29,9 +29,10 @@ def choices(plan):
 def planned(case, plan):
     """The one plan of `heddle plan` with all of that fixed."""
     def make():
-        recipe = translate.PRECISIONS.get(plan.get("precision", "fp32"))
-        if recipe is None:
-            raise Missing(f"precision {plan['precision']}")
+        precision = plan.get("precision", "fp32")
+        recipe = translate.PRECISIONS.get(precision)
+        if recipe is None or precision in translate.WITHOUT_MASTERS.values():
+            raise Missing(f"precision {precision}")
         train = {**TRAIN, "sequence_length": case.batch["seq_len"], "global_batch": case.batch["sequences"],
                  "precision": [recipe]}
         if case.train and case.train.get("optimizer") == "sgd":

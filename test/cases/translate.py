@@ -14,7 +14,8 @@ from outcome import Missing
 FAMILIES = {"llama", "mistral", "qwen2", "qwen3", "gpt2"}
 PLANNED_FAMILIES = {*FAMILIES, "mixtral", "qwen2_moe", "qwen3_moe", "deepseek_v3"}  # plan and explain take them
 AXES = {"dp", "tp", "pp"}
-PRECISIONS = {"fp32": "fp32", "bf16_fp32_master": "bf16", "fp16_dynamic_scale": "fp16"}
+PRECISIONS = {"fp32": "fp32", "bf16_fp32_master": "bf16", "bf16": "bf16", "fp16_dynamic_scale": "fp16"}
+WITHOUT_MASTERS = {"bf16_fp32_master": "bf16"}  # the same but for them
 RECOMPUTE = ("none", "selective", "full")
 # What Heddle does in any case, so that no key of a plan says it.
 GIVEN = {"labels_on": "labels_on is not chosen: every rank reads the labels that it needs",
@@ -120,6 +121,10 @@ def require_plan(plan):
         raise Missing(", ".join(dict.fromkeys(needs)))
 
 
+def precision_of(precision):
+    return {"recipe": PRECISIONS[precision], **({"master": "none"} if precision in WITHOUT_MASTERS.values() else {})}
+
+
 def plan_of(plan, layers, sequences, parameters=0):
     """plan.json, for steps of `sequences` sequences and a model of so many parameters.
     Where sequences do not divide, the next larger micro-batch: refusing that is
@@ -136,7 +141,7 @@ def plan_of(plan, layers, sequences, parameters=0):
         "stages": stages.stages_of(plan, layers),
         "tensor": "megatron",
         "sequence_parallel": plan.get("sp", False),
-        "precision": {"recipe": PRECISIONS[plan.get("precision", "fp32")]},
+        "precision": precision_of(plan.get("precision", "fp32")),
         "zero": {"stage": plan.get("zero", 0)},
         "recompute": plan.get("recompute", "none"),
         **buckets_of(plan, parameters),

@@ -86,7 +86,8 @@ const Sequences kSequences[] = {
     {"_gathered", R"(, "sequence_parallel": true, "save_gathered": true)"},
 };
 
-/// Narrow formats with a master: gradients in either, reduced in either.
+/// Narrow formats with a master, and without: gradients in either, reduced in
+/// either.
 const Sequences kFormats[] = {
     {"_bf16", R"(, "precision": "bf16", "zero": {"stage": 1})"},
     {"_fp16", R"(, "precision": "fp16", "zero": {"stage": 1})"},
@@ -100,6 +101,8 @@ const Sequences kFormats[] = {
       "overlap": {"memory_bytes": 1000000}, "sequence_parallel": true)"},
     {"_bf16_reduced", R"(, "precision": {"recipe": "bf16", "reduce": "bf16"},
       "zero": {"stage": 2}, "overlap": {"memory_bytes": 1000000})"},
+    {"_bf16_alone", R"(, "precision": {"recipe": "bf16", "master": "none"},
+      "zero": {"stage": 2}, "sequence_parallel": true)"},
     {"_fp8", R"(, "precision": "fp8", "zero": {"stage": 1})"},
     {"_fp8_full", R"(, "precision": {"recipe": "fp8", "gradients": "bf16",
                                      "scaling": "current_power_of_two"},

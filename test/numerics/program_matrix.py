@@ -85,7 +85,8 @@ BF16_PLANS = [("llama", 2, 2, 4, {**WHOLE, **BF16[0], "zero": {"stage": 1}}), ("
               ("qwen3", 8, 1, 4, {**WHOLE, **BF16[2], "zero": {"stage": 3}}),
               ("qwen2-ragged", 1, 8, 4, {**GATHERED, **BF16[3]}), ("gpt2-dropout", 2, 2, 4, {**SP, **BF16[0]}),
               ("qwen2", 2, 4, 1, {**WHOLE, **BF16[1], "zero": {"stage": 2, "reduce": "every_micro_batch"}}),
-              ("qwen3-ragged", 1, 1, 4, {**WHOLE, **BF16[0]})]
+              ("qwen3-ragged", 1, 1, 4, {**WHOLE, **BF16[0]}),
+              ("llama-ragged", 2, 2, 4, {**SP, "zero": {"stage": 3}, "precision": {"recipe": "bf16", "master": "none"}})]
 DROPOUT_PLANS = [("gpt2-dropout", 2, 2, 4, SP), ("gpt2-dropout", 1, 4, 1, WHOLE), ("gpt2-dropout", 4, 2, 1, GATHERED),
                  ("llama-ragged-dropout", 1, 8, 4, WHOLE), ("llama-ragged-dropout", 2, 2, 1, SP),
                  ("llama-dropout", 2, 4, 1, WHOLE), ("llama-dropout", 2, 2, 1, edge({})),

@@ -4,7 +4,7 @@
 What may not change a bit: the ZeRO stage, how long gathered parameters are kept, prefetch, the
 size and order of buckets, overlap, saved values and masters on the host. (When sums are reduced, and the shard group, change the order
 of a sum.) Emitted programs of 8 ranks, as threads, one step from the same parameters, in fp32, in
-bf16, in fp16 and in fp8 with scales of blocks: parameters and masters are equal too, also with pipeline stages of unequal numbers of
+bf16 with masters and without, in fp16 and in fp8 with scales of blocks: parameters and masters are equal too, also with pipeline stages of unequal numbers of
 layers. A program that is run twice gives the same bits.
 
     storage_bits.py --heddle build/bin/heddle
@@ -43,6 +43,7 @@ STORED = [
 
 
 PRECISIONS = [{"recipe": "fp32"}, {"recipe": "bf16", "gradients": "bf16"}]  # the latter casts to reduce
+ALONE = {"recipe": "bf16", "master": "none"}
 SCALED = {"recipe": "fp16"}
 BLOCKS = {"recipe": "fp8", "scaling": "block", "block_length": 4}
 
@@ -63,7 +64,7 @@ def values(heddle, folder, model, plan, rest=""):
     header = json.loads(data[8:8 + size])
     found = {name: data[8 + size:][slice(*entry["data_offsets"])]
              for name, entry in header.items() if entry.get("shape")}
-    for kind in ("gradient.", "") + (("master.",) if precision["recipe"] != "fp32" else ()):
+    for kind in ("gradient.", "") + (("master.",) if precision["recipe"] != "fp32" and precision != ALONE else ()):
         if not any(any(value) for name, value in found.items() if name.startswith(kind)):
             sys.exit(f"nothing of kind '{kind}' in the dump")
     return found
@@ -75,7 +76,8 @@ def main():
     heddle = parser.parse_args().heddle
     bad = 0
     for cut, precision, reduce in [*itertools.product([{}], PRECISIONS, ("last", "every_micro_batch")),
-                                   (STAGES, PRECISIONS[0], "last"), (STAGES, PRECISIONS[1], "every_micro_batch"), ({}, SCALED, "last"), (STAGES, BLOCKS, "last")]:
+                                   (STAGES, PRECISIONS[0], "last"), (STAGES, PRECISIONS[1], "every_micro_batch"), ({}, SCALED, "last"),
+                                   ({}, ALONE, "last"), (STAGES, BLOCKS, "last")]:
         first = None
         # Without stages the first plan once more: two runs are equal.
         for storage in [*(STORED[3:6] + STORED[-1:] if cut or precision is SCALED else STORED), STORED[0]]:

@@ -453,7 +453,9 @@ TEST(PlanCheck, NarrowFormatsHaveAMasterAndAreAllowedByTheSettings) {
     auto result = checkPlan(
         planOf(mesh(1, 1, 1, 1) + ", \"precision\": " + precision, model),
         model, train);
-    return result ? "" : result.message();
+    return !result           ? result.message()
+           : result->empty() ? ""
+                             : result->back().message;
   };
   EXPECT_EQ(with(R"({"recipe": "fp16", "reduce": "fp16"})", {"fp16"}), "");
   EXPECT_EQ(with(R"({"recipe": "fp8", "gradients": "bf16"})", {"fp8"}), "");
@@ -467,7 +469,11 @@ TEST(PlanCheck, NarrowFormatsHaveAMasterAndAreAllowedByTheSettings) {
               HasSubstr("the training settings allow fp32, fp8; add it to "));
   EXPECT_THAT(with(R"({"recipe": "bf16", "master": "bf16"})", {"bf16"}),
               HasSubstr("precision.master \"bf16\" in recipe \"bf16\" is not "
-                        "supported yet; set it to \"fp32\""));
+                        "supported yet; set it to \"fp32\" or \"none\""));
+  EXPECT_THAT(with(R"({"recipe": "bf16", "master": "none"})", {"bf16"}),
+              HasSubstr("less than 1/512 of a weight is lost"));
+  EXPECT_THAT(with(R"({"recipe": "fp32", "master": "fp32"})", {"fp32"}),
+              HasSubstr("fp32 parameters are their own master"));
   EXPECT_THAT(with(R"({"recipe": "bf16", "compute": "fp16"})", {"bf16"}),
               HasSubstr("compute \"fp16\" in recipe \"bf16\""));
   EXPECT_THAT(with(R"({"recipe": "bf16", "reduce": "fp16"})", {"bf16"}),

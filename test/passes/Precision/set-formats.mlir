@@ -4,6 +4,9 @@
 // RUN: heddle-opt %s --precision-set-formats --precision-verify-formats | FileCheck %s
 // RUN: sed 's/gradients = bf16/gradients = f32/' %s | heddle-opt --precision-set-formats --precision-verify-formats | FileCheck %s --check-prefix=WIDE
 //
+// Without a master the optimizer updates the parameter, in its own format.
+// RUN: sed 's/, master = f32//' %s | heddle-opt --precision-set-formats --precision-verify-formats | FileCheck %s --check-prefix=ALONE
+//
 // Without formats nothing changes.
 // RUN: sed 's/transformer.precision/transformer.other/' %s | heddle-opt --precision-set-formats --precision-verify-formats > %t
 // RUN: sed 's/transformer.precision/transformer.other/' %s | heddle-opt | diff - %t
@@ -11,7 +14,7 @@
 // RUN: sed 's/reduce = f32/reduce = i32/' %s | not heddle-opt --precision-set-formats 2>&1 | FileCheck %s --check-prefix=TYPE
 // RUN: sed 's/transformer.load @w {as = \["w"\]}/transformer.load @w.gradient {as = ["w"]}/' %s | not heddle-opt --precision-set-formats 2>&1 | FileCheck %s --check-prefix=OTHER
 //
-// TYPE: transformer.precision needs float types as compute, master, gradients and reduce, found {compute = bf16
+// TYPE: transformer.precision needs float types as compute, gradients, reduce and, where there is one, master, found {compute = bf16
 // OTHER: 'transformer.sgd' op updates a value that is no parameter's, so it has no master
 
 // CHECK:      transformer.state @w parameter : tensor<8x8xbf16>
@@ -39,6 +42,10 @@
 // WIDE:       transformer.state @w.gradient_sum gradient_sum of @w : tensor<8x8xf32>
 // WIDE:       %d_w = transformer.contract {{.*}} (tensor<4x8xbf16>, tensor<4x8xbf16>) -> tensor<8x8xf32>
 // WIDE:       transformer.accumulate %{{.*}} into @w.gradient_sum : tensor<8x8xf32>
+
+// ALONE-NOT:  master
+// ALONE:      %w1 = transformer.sgd %w, %{{.*}} : (tensor<8x8xbf16>, tensor<8x8xbf16>, tensor<f32>, tensor<f32>) -> tensor<8x8xbf16>
+// ALONE-NEXT: transformer.store %w1 to @w : tensor<8x8xbf16>
 
 module attributes {transformer.precision = {compute = bf16, gradients = bf16, master = f32, reduce = f32}} {
   transformer.state @x parameter : tensor<4x8xf32>

@@ -20,7 +20,7 @@
 // ENDS: 'stage.sum_ends' op reduces a gradient of @w.gradient in 'f32'; the plan names 'bf16'
 // KEPT: 'transformer.sgd' op does not store the master @w.master
 // STORED: 'transformer.store' op stores a parameter that is no rounded master
-// MASTER: 'transformer.sgd' op updates a parameter that is no master
+// MASTER: 'transformer.sgd' op updates a value that is no master
 // PARTIAL: 'transformer.cast' op casts a partial sum ([{}, {}], partial = ["dp"]) to 'f16'; the plan names 'f32' for what is reduced
 
 #pod = #dist.mesh<["dp" = 2]>
