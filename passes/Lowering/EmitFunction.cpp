@@ -493,6 +493,20 @@ void FunctionPrinter::printMessage(rt::ReceiveOp op) {
                         dtypeName(typeOf(op.getBuffer()).getElementType())));
 }
 
+std::string FunctionPrinter::callText(rt::CallOp call) {
+  std::string operands = "p";
+  for (Value operand : call.getOperands())
+    operands += ", " + get(operand);
+  std::string callee = names.functions.lookup(call.getCallee());
+  rt::ProgramOp program = names.program;
+  // What the step calls is a slot's function.
+  if (func.getSymName() != program.getEntry() ||
+      !queuesAlikeInStage(program, call.getCallee()))
+    return formatv("{0}({1})", callee, operands);
+  return formatv("graph<{0}>({1}, HEDDLE_RT_GRAPH_SLOT, p.{2}, {3})", callee,
+                 stringLiteral(callee), names.streams[0], operands);
+}
+
 LogicalResult FunctionPrinter::printOther(Operation *op) {
   if (isa<arith::ArithDialect>(op->getDialect())) {
     if (!names.numbers.nameOf(op).empty()) {
@@ -512,13 +526,7 @@ LogicalResult FunctionPrinter::printOther(Operation *op) {
   }
   std::string call =
       llvm::TypeSwitch<Operation *, std::string>(op)
-          .Case([&](rt::CallOp call) -> std::string {
-            std::string operands = "p";
-            for (Value operand : call.getOperands())
-              operands += ", " + get(operand);
-            return formatv("{0}({1})", names.functions.lookup(call.getCallee()),
-                           operands);
-          })
+          .Case([&](rt::CallOp call) { return callText(call); })
           .Case([&](rt::CopyOp copy) -> std::string {
             return formatv("heddle_rt_copy({0}, {1}, {2}, {3})",
                            stream(copy.getStream()), get(copy.getOutput()),

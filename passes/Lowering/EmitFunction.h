@@ -68,6 +68,7 @@ private:
   void printSegments(rt::SegmentSumOp op);
   mlir::LogicalResult printCollective(mlir::Operation *op);
   mlir::LogicalResult printOther(mlir::Operation *op);
+  std::string callText(rt::CallOp call);
 
   /// "TRY(call);" on a line of its own, under a comment for `op`.
   void statement(mlir::Operation *op, const std::string &call);

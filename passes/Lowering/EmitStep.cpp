@@ -82,6 +82,17 @@ inline T *at(char *arena, int64_t offset) {
   return reinterpret_cast<T *>(arena + offset);
 }
 
+/// Queues what a function queues; where a device keeps graphs, again for the same numbers.
+template <auto Function, class... Numbers>
+inline heddle_rt_status graph(const char *name, heddle_rt_graph_part part, heddle_rt_stream *stream, heddle_program &p,
+                              Numbers... numbers) {
+  auto call = [&] { return Function(p, numbers...); };
+  const int64_t all[] = {int64_t(numbers)..., 0};
+  return heddle_rt_graph(
+      stream, name, part, [](void *given) { return (*static_cast<decltype(call) *>(given))(); }, &call, all,
+      sizeof...(numbers));
+}
+
 /// Makes events that are used in turn.
 inline heddle_rt_status createEvents(heddle_rt_context *context, const std::string &name, int64_t count,
                                      std::vector<heddle_rt_event *> &events) {
@@ -436,7 +447,9 @@ heddle_rt_status heddle_program_create(heddle_rt_context *context, const void *n
   return status;
 }
 
-heddle_rt_status heddle_program_step(heddle_program *program) {{ return {0}(*program); }
+heddle_rt_status heddle_program_step(heddle_program *program) {{
+  return graph<{0}>("step", HEDDLE_RT_GRAPH_STEP, program->{3}, *program);
+}
 
 heddle_rt_status heddle_program_arena(heddle_program *program, int32_t arena, void **base, int64_t *bytes) {{
   switch (arena) {{

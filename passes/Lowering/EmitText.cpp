@@ -219,6 +219,27 @@ SmallVector<rt::FuncOp> reachableFunctions(rt::ProgramOp program) {
       found, [](Operation *op) { return cast<rt::FuncOp>(op); });
 }
 
+bool queuesAlikeInStage(rt::ProgramOp program, StringRef function) {
+  llvm::SetVector<Operation *> found;
+  collectFunctions(program, program.lookupSymbol<rt::FuncOp>(function), found);
+  auto isOverStages = [&](Attribute axis) {
+    StringRef name = cast<StringAttr>(axis).getValue();
+    return name == program.getStages() ||
+           program.getMirroredAxis(name) == program.getStages();
+  };
+  return llvm::none_of(found, [&](Operation *func) {
+    return func
+        ->walk([&](Operation *op) {
+          auto axes = op->getAttrOfType<ArrayAttr>("axes");
+          return axes && !isa<rt::RankIndexOp>(op) &&
+                         llvm::any_of(axes, isOverStages)
+                     ? WalkResult::interrupt()
+                     : WalkResult::advance();
+        })
+        .wasInterrupted();
+  });
+}
+
 SmallVector<rt::KernelOp> launchedKernels(rt::ProgramOp program) {
   llvm::StringSet<> launched;
   for (rt::FuncOp func : reachableFunctions(program))

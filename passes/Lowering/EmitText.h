@@ -46,6 +46,9 @@ std::string locationWords(mlir::Location location);
 
 /// The functions that `entry` reaches, callees before callers.
 llvm::SmallVector<rt::FuncOp> reachableFunctions(rt::ProgramOp program);
+/// Whether all ranks of a stage call the collectives of a function in one
+/// sequence: none is with ranks of other stages, which call it at other times.
+bool queuesAlikeInStage(rt::ProgramOp program, llvm::StringRef function);
 /// The kernels that these functions launch, in the order of their definition.
 llvm::SmallVector<rt::KernelOp> launchedKernels(rt::ProgramOp program);
 /// Name of a kernel's functor.

@@ -6,6 +6,7 @@
 #include "runtime/cuda/Context.h"
 #include "runtime/cuda/Kernels.h"
 
+#include <algorithm>
 #include <utility>
 
 using heddle::cuda::checked;
@@ -39,24 +40,6 @@ ncclDataType_t typeOf(heddle_rt_dtype dtype) {
   }
 }
 
-/// After a launch, an event that says when it is over.
-heddle_rt_status mark(heddle_rt_stream *stream, const Member &member) {
-  heddle_rt_context *context = stream->context;
-  cudaEvent_t event = nullptr;
-  if (!context->spareEvents.empty()) {
-    event = context->spareEvents.back();
-    context->spareEvents.pop_back();
-  } else {
-    HEDDLE_RT_TRY(
-        checked(cudaEventCreateWithFlags(&event, cudaEventDisableTiming),
-                "{}: an event", member.name));
-  }
-  context->pending.push_back(
-      {member.comm, member.name, member.comm->begun, event});
-  return checked(cudaEventRecord(event, stream->native), "{}: an event",
-                 member.name);
-}
-
 heddle_rt_status runAll(std::vector<Member> &members) {
   HEDDLE_RT_TRY(checked(ncclGroupStart(), "ncclGroupStart"));
   heddle_rt_status status = HEDDLE_RT_OK;
@@ -81,23 +64,43 @@ heddle_rt_status runAll(std::vector<Member> &members) {
 
 } // namespace
 
-heddle_rt_status launchMembers(heddle_rt_stream *stream,
-                               std::vector<Member> members) {
+heddle_rt_status mark(heddle_rt_stream *stream, heddle_rt_comm *comm,
+                      const char *name) {
   heddle_rt_context *context = stream->context;
   constexpr size_t kMany = 64;
   if (context->pending.size() > kMany)
     retire(context);
+  cudaEvent_t event = nullptr;
+  if (!context->spareEvents.empty()) {
+    event = context->spareEvents.back();
+    context->spareEvents.pop_back();
+  } else {
+    HEDDLE_RT_TRY(
+        checked(cudaEventCreateWithFlags(&event, cudaEventDisableTiming),
+                "{}: an event", name));
+  }
+  context->pending.push_back({comm, name, comm->begun, event});
+  return checked(cudaEventRecord(event, stream->native), "{}: an event", name);
+}
+
+/// Queues what was collected in a group, or one member. What is captured is
+/// counted and marked when its graph is launched.
+static heddle_rt_status launchMembers(heddle_rt_stream *stream,
+                                      std::vector<Member> members) {
+  const bool runs = !stream->context->graphs->isCapturing();
   for (Member &member : members) {
-    ++member.comm->begun;
+    member.comm->begun += runs;
     for (const Member::Step &step : member.before)
       HEDDLE_RT_TRY(step());
   }
   HEDDLE_RT_TRY(runAll(members));
   for (Member &member : members) {
-    HEDDLE_RT_TRY(mark(stream, member));
+    if (runs)
+      HEDDLE_RT_TRY(mark(stream, member.comm, member.name));
     for (const Member::Step &step : member.after)
       HEDDLE_RT_TRY(step());
   }
+  giveBackScratch(stream);
   return HEDDLE_RT_OK;
 }
 
@@ -105,8 +108,7 @@ heddle_rt_status launchMembers(heddle_rt_stream *stream,
 
 namespace {
 
-using heddle::cuda::allocateOn;
-using heddle::cuda::freeOn;
+using heddle::cuda::NamedCall;
 using heddle::cuda::typeOf;
 
 /// What a collective is made of.
@@ -146,16 +148,14 @@ struct Places {
 
 using PlacesPtr = std::shared_ptr<Places>;
 
-/// Memory for the time of a launch: taken by the first step, given back by the
-/// last one added. `use` gets it.
+/// Memory for the time of a launch. `use` gets it.
 template <class Use>
 void withScratch(const Launch &launch, Member &member, int64_t bytes, Use use) {
-  const auto memory = std::make_shared<void *>(nullptr);
   member.before.push_back([=] {
-    HEDDLE_RT_TRY(allocateOn(launch.stream, bytes, memory.get()));
-    return use(*memory);
+    void *memory = nullptr;
+    HEDDLE_RT_TRY(heddle::cuda::takeScratch(launch.stream, bytes, &memory));
+    return use(memory);
   });
-  member.after.push_back([=] { return freeOn(launch.stream, *memory); });
 }
 
 /// NCCL's maximum lets a number win over NaN. As integers in the order of the
@@ -397,6 +397,41 @@ Member makeMember(const Launch &launch, const CollectiveCall &call) {
   return member;
 }
 
+bool isMessage(const NamedCall &one) { return one.call.peer >= 0; }
+
+/// Queues calls together.
+heddle_rt_status launchCalls(heddle_rt_stream *stream,
+                             std::vector<NamedCall> calls) {
+  heddle_rt_context *context = stream->context;
+  if (context->staged)
+    return heddle::cuda::runStaged(stream, std::move(calls));
+  const bool captures = context->graphs->isCapturing();
+  HEDDLE_RT_TRY(context->graphs->enter(stream));
+  std::vector<Member> members;
+  for (const NamedCall &one : calls)
+    members.push_back(makeMember(
+        {one.comm, stream, one.name, bytesOf(one.call.dtype)}, one.call));
+  HEDDLE_RT_TRY(heddle::cuda::launchMembers(stream, std::move(members)));
+  if (captures)
+    context->graphs->add(calls);
+  return HEDDLE_RT_OK;
+}
+
+/// The same where they may have to stay outside of graphs.
+heddle_rt_status launchOrKeep(heddle_rt_stream *stream,
+                              std::vector<NamedCall> calls) {
+  heddle_rt_context *context = stream->context;
+  if (!context->graphs->isCapturing() ||
+      std::none_of(calls.begin(), calls.end(), isMessage))
+    return context->die(launchCalls(stream, std::move(calls)));
+  return context->graphs->between([=]() -> heddle_rt_status {
+    HEDDLE_RT_TRY(heddle_rt_group_begin(context));
+    for (const NamedCall &one : calls)
+      HEDDLE_RT_TRY(heddle::ranks::queueCall(one.comm, stream, one.call));
+    return heddle_rt_group_end(context);
+  });
+}
+
 } // namespace
 
 /// Checks order and ranges, then queues the launch or adds it to the group.
@@ -415,21 +450,13 @@ heddle_rt_status heddle::ranks::queueCall(heddle_rt_comm *comm,
       context->watch(stream->number, name, accesses.data(), accesses.size()));
   HEDDLE_RT_TRY(context->die(
       checked(cudaSetDevice(context->device), "{}: its GPU", name)));
-  heddle::ranks::count(call, *comm, context->flight);
-  if (group)
-    group->stream = stream;
-  if (context->staged) {
-    heddle::cuda::StagedCall staged{comm, name, call};
-    if (!group)
-      return context->die(heddle::cuda::runStaged(stream, {staged}));
-    group->staged.push_back(std::move(staged));
-    return HEDDLE_RT_OK;
-  }
-  Member member = makeMember({comm, stream, name, bytesOf(call.dtype)}, call);
+  if (!context->graphs->isCapturing())
+    heddle::ranks::count(call, *comm, context->flight);
+  NamedCall one{comm, name, call};
   if (!group)
-    return context->die(
-        heddle::cuda::launchMembers(stream, {std::move(member)}));
-  group->members.push_back(std::move(member));
+    return launchOrKeep(stream, {std::move(one)});
+  group->stream = stream;
+  group->calls.push_back(std::move(one));
   return HEDDLE_RT_OK;
 }
 
@@ -450,11 +477,7 @@ heddle_rt_status heddle_rt_group_end(heddle_rt_context *context) {
   if (!context->group)
     return invalid("heddle_rt_group_end without a group_begin");
   const auto group = std::move(context->group);
-  if (!group->staged.empty())
-    return context->die(
-        heddle::cuda::runStaged(group->stream, std::move(group->staged)));
-  if (group->members.empty())
-    return HEDDLE_RT_OK;
-  return context->die(
-      heddle::cuda::launchMembers(group->stream, std::move(group->members)));
+  return group->calls.empty()
+             ? HEDDLE_RT_OK
+             : launchOrKeep(group->stream, std::move(group->calls));
 }

@@ -17,7 +17,8 @@ using heddle::runtime::invalid;
 using heddle::runtime::lastError;
 using heddle::runtime::orUnnamed;
 
-heddle_rt_context::heddle_rt_context() = default;
+heddle_rt_context::heddle_rt_context()
+    : graphs(std::make_unique<heddle::cuda::Graphs>(this)) {}
 
 /// What was queued before a failure still uses memory; after the abort of the
 /// communicators it ends by itself. Not waited for without end: the device may
@@ -33,6 +34,7 @@ static void quiesce(cudaStream_t stream) {
 
 heddle_rt_context::~heddle_rt_context() {
   cudaSetDevice(device);
+  graphs->clear();
   heddle::cuda::abortComms(this);
   for (heddle_rt_stream &stream : streams)
     quiesce(stream.native);
@@ -50,6 +52,8 @@ heddle_rt_context::~heddle_rt_context() {
     heddle::cuda::release(this, blocks.begin()->first);
   for (heddle_rt_stream &stream : streams) {
     cudaFree(stream.workspace);
+    for (void *memory : stream.scratch)
+      cudaFree(memory);
     cudaStreamDestroy(stream.native);
   }
   if (setup)
@@ -133,6 +137,7 @@ heddle_rt_status closeInPeace(heddle_rt_context *context) {
       status = one;
   }
   HEDDLE_RT_TRY(status);
+  context->graphs->clear();
   // NCCL waits for the others; those that wait for this rank must learn of it.
   context->transport->closing();
   return heddle::cuda::closeComms(context);
@@ -145,6 +150,7 @@ heddle_rt_status start(heddle_rt_context &context,
                    "record without running them here");
   HEDDLE_RT_TRY(context.configure(options));
   HEDDLE_RT_TRY(chooseComm(context));
+  HEDDLE_RT_TRY(context.graphs->configure());
   HEDDLE_RT_TRY(context.join(options, false));
   HEDDLE_RT_TRY(takeDevice(context, options));
   context.products = std::make_unique<heddle::cuda::Products>(context.blas);
@@ -155,7 +161,7 @@ heddle_rt_status start(heddle_rt_context &context,
 
 namespace heddle::cuda {
 
-heddle_rt_status openFor(heddle_rt_stream *stream, const char *what) {
+heddle_rt_status checkOpen(heddle_rt_stream *stream, const char *what) {
   heddle_rt_context *context = stream->context;
   HEDDLE_RT_TRY(context->alive());
   if (context->group)
@@ -163,6 +169,11 @@ heddle_rt_status openFor(heddle_rt_stream *stream, const char *what) {
                    stream->name);
   return context->die(checked(cudaSetDevice(context->device),
                               "{}: cannot use GPU {}", what, context->device));
+}
+
+heddle_rt_status openFor(heddle_rt_stream *stream, const char *what) {
+  HEDDLE_RT_TRY(checkOpen(stream, what));
+  return stream->context->die(stream->context->graphs->enter(stream));
 }
 
 heddle_rt_status watch(heddle_rt_stream *stream, const char *name,
@@ -216,6 +227,7 @@ heddle_rt_status heddle_rt_finalize(heddle_rt_context *context) {
   const std::string sentence = lastError();
   if (status != HEDDLE_RT_OK) {
     context->dead = status; // nothing is waited for any more
+    context->graphs->clear();
     heddle::cuda::abortComms(context);
     context->transport->abort(context->exitCode, sentence);
   }
@@ -233,6 +245,7 @@ heddle_rt_status heddle_rt_abort(heddle_rt_context *context, int32_t exitCode,
   const std::string sentence = orUnnamed(why, "no reason given");
   context->exitCode = exitCode;
   context->die(failWith(HEDDLE_RT_PEER_FAILED, sentence));
+  context->graphs->clear();
   heddle::cuda::abortComms(context);
   context->transport->abort(exitCode, sentence);
   return HEDDLE_RT_OK;
@@ -304,7 +317,10 @@ heddle_rt_status heddle_rt_stream_create(heddle_rt_context *context,
 heddle_rt_status heddle_rt_stream_synchronize(heddle_rt_stream *stream) {
   if (!stream)
     return invalid("heddle_rt_stream_synchronize: stream is NULL");
-  HEDDLE_RT_TRY(heddle::cuda::openFor(stream, "heddle_rt_stream_synchronize"));
+  HEDDLE_RT_TRY(
+      heddle::cuda::checkOpen(stream, "heddle_rt_stream_synchronize"));
+  if (stream->context->graphs->isCapturing())
+    return invalid("stream {} is waited for within a graph", stream->name);
   stream->context->races.synchronize(heddle::ranks::raceOf(stream->number));
   return stream->context->die(
       heddle::cuda::await(stream->context, stream->native));
@@ -335,8 +351,11 @@ heddle_rt_status heddle_rt_event_record(heddle_rt_event *event,
                                         heddle_rt_stream *stream) {
   if (!event || !stream)
     return invalid("heddle_rt_event_record: an argument is NULL");
-  HEDDLE_RT_TRY(heddle::cuda::openFor(stream, event->name.c_str()));
+  HEDDLE_RT_TRY(heddle::cuda::checkOpen(stream, event->name.c_str()));
   heddle_rt_context *context = stream->context;
+  if (context->graphs->isCapturing())
+    return context->graphs->between(
+        [=] { return heddle_rt_event_record(event, stream); });
   event->recorded = true;
   event->clock = context->races.record(heddle::ranks::raceOf(stream->number));
   if (context->ranges.isOpen())
@@ -350,8 +369,11 @@ heddle_rt_status heddle_rt_stream_wait(heddle_rt_stream *stream,
                                        heddle_rt_event *event) {
   if (!event || !stream)
     return invalid("heddle_rt_stream_wait: an argument is NULL");
-  HEDDLE_RT_TRY(heddle::cuda::openFor(stream, event->name.c_str()));
+  HEDDLE_RT_TRY(heddle::cuda::checkOpen(stream, event->name.c_str()));
   heddle_rt_context *context = stream->context;
+  if (context->graphs->isCapturing())
+    return context->graphs->between(
+        [=] { return heddle_rt_stream_wait(stream, event); });
   if (!event->recorded)
     return invalid("stream {} waits for event {}, which was never recorded",
                    stream->name, event->name);
@@ -383,6 +405,10 @@ void *heddle_rt_native_stream(heddle_rt_stream *stream) {
 const heddle::runtime::Trace &
 heddle::ranks::traceOf(const heddle_rt_context *context) {
   return context->trace;
+}
+
+std::string heddle::ranks::graphsOf(const heddle_rt_context *context) {
+  return context->graphs->words();
 }
 
 heddle::runtime::Flight &heddle::ranks::flightOf(heddle_rt_context *context) {

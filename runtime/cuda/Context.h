@@ -4,6 +4,7 @@
 #define RUNTIME_CUDA_CONTEXT_H
 
 #include "runtime/cuda/Check.h"
+#include "runtime/cuda/Graphs.h"
 #include "runtime/ranks/CollectiveCall.h"
 #include "runtime/ranks/RankContext.h"
 
@@ -20,6 +21,10 @@ struct heddle_rt_stream {
   int number; ///< in Trace
   cudaStream_t native = nullptr;
   void *workspace = nullptr; ///< of matrix products; made by the first one
+  /// For launches of collectives, one after the other; the last one is in use,
+  /// work that is queued may still use those before it.
+  std::vector<void *> scratch = {};
+  int64_t scratchBytes = 0, scratchUsed = 0; ///< of the last one
 };
 
 struct heddle_rt_event {
@@ -53,18 +58,10 @@ struct Member {
   std::vector<Step> after;
 };
 
-/// A call that goes through host memory.
-struct StagedCall {
-  heddle_rt_comm *comm;
-  const char *name;
-  ranks::CollectiveCall call;
-};
-
 /// Between group_begin and group_end.
 struct OpenGroup {
   heddle_rt_stream *stream = nullptr;
-  std::vector<Member> members;
-  std::vector<StagedCall> staged; ///< instead, where the context stages
+  std::vector<NamedCall> calls;
 };
 
 /// A launch that the device may not have finished.
@@ -106,6 +103,7 @@ struct heddle_rt_context : heddle::ranks::RankContext {
   std::vector<uintptr_t> commBlocks;
   std::unique_ptr<heddle::cuda::Products> products;
   std::unique_ptr<heddle::cuda::OpenGroup> group;
+  std::unique_ptr<heddle::cuda::Graphs> graphs;
   std::deque<heddle::cuda::Pending> pending;
   std::vector<cudaEvent_t> spareEvents;
 
@@ -115,8 +113,10 @@ struct heddle_rt_context : heddle::ranks::RankContext {
 
 namespace heddle::cuda {
 
-/// OK where work may be queued on `stream` now. Makes the context's device the
-/// thread's.
+/// OK where something may be done on `stream` now. Makes the context's device
+/// the thread's.
+heddle_rt_status checkOpen(heddle_rt_stream *stream, const char *what);
+/// The same where that is work to be queued.
 heddle_rt_status openFor(heddle_rt_stream *stream, const char *what);
 
 /// Checks a piece of work's ranges; to be called before it is queued.
@@ -147,21 +147,21 @@ heddle_rt_status registerWindow(heddle_rt_comm *comm, uintptr_t begin);
 /// backend does, in its order of sums, and copies back: when it returns, all is
 /// done (but for messages that nobody has taken yet). For tests.
 heddle_rt_status runStaged(heddle_rt_stream *stream,
-                           std::vector<StagedCall> calls);
+                           std::vector<NamedCall> calls);
 
-/// Queues what was collected in a group, or one member.
-heddle_rt_status launchMembers(heddle_rt_stream *stream,
-                               std::vector<Member> members);
+/// Remembers a launch behind which `stream` is now, for who waits.
+heddle_rt_status mark(heddle_rt_stream *stream, heddle_rt_comm *comm,
+                      const char *name);
 /// Forgets launches that are done. Returns how many were.
 size_t retire(heddle_rt_context *context);
 
 /// Frees one allocation; CHECK_FAILED if somebody wrote beside it.
 heddle_rt_status release(heddle_rt_context *context, uintptr_t begin);
 
-/// Memory that the stream alone uses, in its order, until it frees it.
-heddle_rt_status allocateOn(heddle_rt_stream *stream, int64_t bytes,
-                            void **memory);
-heddle_rt_status freeOn(heddle_rt_stream *stream, void *memory);
+/// Memory that the stream alone uses, in its order, until it gives back all.
+heddle_rt_status takeScratch(heddle_rt_stream *stream, int64_t bytes,
+                             void **memory);
+void giveBackScratch(heddle_rt_stream *stream);
 
 } // namespace heddle::cuda
 

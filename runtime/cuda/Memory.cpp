@@ -2,7 +2,9 @@
 
 #include "runtime/cuda/Context.h"
 
+#include <algorithm>
 #include <cstring>
+#include <utility>
 
 using heddle::cuda::checked;
 using heddle::runtime::fail;
@@ -158,16 +160,28 @@ heddle_rt_status registerWindow(heddle_rt_comm *comm, uintptr_t begin) {
   return HEDDLE_RT_OK;
 }
 
-heddle_rt_status allocateOn(heddle_rt_stream *stream, int64_t bytes,
-                            void **memory) {
-  return checked(cudaMallocAsync(memory, size_t(bytes), stream->native),
-                 "{} bytes for stream {}", bytes, stream->name);
+// Not cudaMallocAsync: graphs keep the addresses, and NCCL registers them.
+heddle_rt_status takeScratch(heddle_rt_stream *stream, int64_t bytes,
+                             void **memory) {
+  constexpr int64_t kUnit = 512; // as much as cudaMalloc aligns to
+  const int64_t whole = (bytes + kUnit - 1) / kUnit * kUnit;
+  if (stream->scratchUsed + whole > stream->scratchBytes) {
+    constexpr int64_t kLeast = int64_t(1) << 16;
+    const int64_t next = std::max({kLeast, 2 * stream->scratchBytes, whole});
+    void *more = nullptr;
+    HEDDLE_RT_TRY(checked(cudaMalloc(&more, size_t(next)),
+                          "{} bytes for collectives of stream {}", next,
+                          stream->name));
+    stream->scratch.push_back(more);
+    stream->scratchBytes = next;
+    stream->scratchUsed = 0;
+  }
+  *memory = static_cast<std::byte *>(stream->scratch.back()) +
+            std::exchange(stream->scratchUsed, stream->scratchUsed + whole);
+  return HEDDLE_RT_OK;
 }
 
-heddle_rt_status freeOn(heddle_rt_stream *stream, void *memory) {
-  return checked(cudaFreeAsync(memory, stream->native), "stream {}",
-                 stream->name);
-}
+void giveBackScratch(heddle_rt_stream *stream) { stream->scratchUsed = 0; }
 
 } // namespace heddle::cuda
 

@@ -40,10 +40,10 @@ heddle_rt_status copy(heddle_rt_stream *stream, const char *name, void *to,
 } // namespace
 
 heddle_rt_status runStaged(heddle_rt_stream *stream,
-                           std::vector<StagedCall> calls) {
+                           std::vector<NamedCall> calls) {
   heddle_rt_context *context = stream->context;
   std::vector<Copied> copied;
-  for (const StagedCall &one : calls) {
+  for (const NamedCall &one : calls) {
     copied.emplace_back(one.call);
     HEDDLE_RT_TRY(copy(stream, one.name, copied.back().input.get(),
                        one.call.input.data, copied.back().inputBytes));

@@ -298,6 +298,8 @@ heddle::ranks::traceOf(const heddle_rt_context *context) {
   return context->trace;
 }
 
+std::string heddle::ranks::graphsOf(const heddle_rt_context *) { return ""; }
+
 heddle::runtime::Flight &heddle::ranks::flightOf(heddle_rt_context *context) {
   return context->flight;
 }

@@ -174,6 +174,17 @@ heddle_rt_status heddle_rt_host_launch(heddle_rt_stream *stream,
   return HEDDLE_RT_OK;
 }
 
+heddle_rt_status heddle_rt_graph(heddle_rt_stream *stream, const char *name,
+                                 heddle_rt_graph_part,
+                                 heddle_rt_graph_body body, void *given,
+                                 const int64_t *numbers, int32_t count) {
+  if (!stream || !body || count < 0 || (!numbers && count > 0))
+    return invalid("heddle_rt_graph: a NULL argument, or {} numbers", count);
+  HEDDLE_RT_TRY(
+      heddle::host::openFor(stream, orUnnamed(name, "heddle_rt_graph")));
+  return body(given);
+}
+
 heddle_rt_status heddle_rt_note(heddle_rt_stream *stream, const char *name,
                                 const heddle_rt_access *accesses,
                                 int32_t count) {

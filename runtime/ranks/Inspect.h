@@ -8,6 +8,8 @@
 #include "runtime/common/Trace.h"
 #include "runtime/ranks/Integrity.h"
 
+#include <string>
+
 namespace heddle::ranks {
 
 /// What a recording context saw so far. Allocations and communicators are kept
@@ -16,6 +18,9 @@ const runtime::Trace &traceOf(const heddle_rt_context *context);
 
 /// Where a rank tells who watches it how far it is.
 runtime::Flight &flightOf(heddle_rt_context *context);
+
+/// What the context keeps to queue work again, in words; "" where nothing.
+std::string graphsOf(const heddle_rt_context *context);
 
 /// What a rank looks at in sums. Backends whose library sums look at nothing.
 Integrity &integrityOf(heddle_rt_context *context);

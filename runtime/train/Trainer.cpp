@@ -185,8 +185,12 @@ heddle_rt_status Trainer::run() {
     HEDDLE_RT_TRY(writeStates(rank, job.options.save,
                               {{hasMasters() ? "master" : "parameter", ""}},
                               {}));
-  if (rank.rank == 0)
+  if (rank.rank == 0) {
     progress.summary();
+    if (const std::string graphs = ranks::graphsOf(rank.context);
+        !graphs.empty())
+      progress.note(graphs);
+  }
   return HEDDLE_RT_OK;
 }
 

@@ -4,7 +4,8 @@
 The same emitted text: step.cpp, kernels.cpp with CUDA's skeletons, both by the host compiler. Of each plan, 3 steps from
 the same weights and data: losses, gradients and parameters are the host's within fp32's rounding (attention sums in
 another order on GPUs; everything else is the same arithmetic in the same order), as ranks that are threads over an
-imitated NCCL, and as processes that a launcher of torchrun's kind starts over host memory.
+imitated NCCL, and as processes that a launcher of torchrun's kind starts over host memory; with CUDA graphs and without
+them bits are the same.
 
 With --faults N, N faults planted into step.cpp of a plan with overlap, one at a time: each is caught, by checking mode or
 by another number.
@@ -186,6 +187,18 @@ class Subject:
         print(f"{self.name}, {what}: losses within {losses:.1e}, tensors {worst:.1e}")
 
 
+    def compare_graphs(self):
+        """Each function of a slot as CUDA graphs, the whole step, and none: the same bits, in an order of their own."""
+        plain = self.train("train-double", "plain", "--threads", "--seed", "3", HEDDLE_GRAPHS="off")
+        for graphs, seed in (("slots", 5), ("step", 6)):
+            said = self.call(["out/train-double", "--data", "batch.json", "--steps", STEPS, "--test-init", "--dump",
+                                   graphs, "--log", "log", "--threads", "--seed", seed], HEDDLE_GRAPHS=graphs).stderr
+            made = re.search(r"\d+ CUDA graphs of \d+ nodes", said)
+            require(made, f"{self.name}: HEDDLE_GRAPHS={graphs} makes graphs: {said}")
+            require(self.read(graphs) == plain, f"{self.name}, {made[0]}: other bits than without graphs")
+            print(f"{self.name}, {graphs}: {made[0]}, the same bits")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--heddle", required=True)
@@ -203,6 +216,7 @@ def main():
             subject.compare("checked, in a random order",
                             subject.train("train-double", "checked", "--threads", "--check", "--seed", "7"), host)
             subject.compare("processes", subject.train_processes("apart"), host)
+            subject.compare_graphs()
     return plant(options) if options.faults else 0
 
 

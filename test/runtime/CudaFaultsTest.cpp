@@ -95,9 +95,8 @@ TEST(Statuses, OfCudaBecomeOneSentence) {
        {"cudaHostAlloc", 1, cudaErrorMemoryAllocation,
         "allocation staging: 4096 bytes of pinned host memory: CUDA: "
         "out of memory"},
-       {"cudaMallocAsync", 1, cudaErrorMemoryAllocation,
-        "for stream comm: CUDA: out of memory"},
-       {"cudaFreeAsync", 1, kBroken, "stream comm: CUDA:"},
+       {"cudaMalloc", 4, cudaErrorMemoryAllocation, // behind two workspaces
+        "for collectives of stream comm: CUDA: out of memory"},
        {"cudaStreamCreateWithPriority", 3, kBroken, "cannot make stream"},
        {"cudaEventCreateWithFlags", 1, kBroken,
         "cannot make event ready: CUDA:"},

@@ -211,6 +211,35 @@ heddle_rt_status heddle_rt_event_record(heddle_rt_event *event,
 heddle_rt_status heddle_rt_stream_wait(heddle_rt_stream *stream,
                                        heddle_rt_event *event);
 
+/// How much of a program a call of heddle_rt_graph is.
+typedef enum heddle_rt_graph_part {
+  HEDDLE_RT_GRAPH_SLOT = 0, ///< A function that a step calls.
+  HEDDLE_RT_GRAPH_STEP = 1, ///< A whole step.
+} heddle_rt_graph_part;
+typedef heddle_rt_status (*heddle_rt_graph_body)(void *given);
+
+/// Queues what `body(given)` queues. A backend may keep that and queue the same
+/// again at a later call with the same body and numbers, without calling
+/// `body`: what it queues may depend on the numbers alone, and it may only
+/// queue. All else that changes from call to call is read from memory by what
+/// is queued. Within such a call, others are plain calls of their body.
+///
+/// \param stream   any of the context's; borrowed for the call.
+/// \param name     for messages.
+/// \param given    handed on to `body`; read during the call.
+/// \param numbers  [count], for instance the addresses and indices that `body`
+///                 works on; read during the call.
+///
+/// The ranks of each communicator that `body` uses for collectives must make
+/// the same sequence of such calls, with numbers that are new or known alike;
+/// messages need not agree.
+///
+/// \return the status of `body`, or of what is queued.
+heddle_rt_status heddle_rt_graph(heddle_rt_stream *stream, const char *name,
+                                 heddle_rt_graph_part part,
+                                 heddle_rt_graph_body body, void *given,
+                                 const int64_t *numbers, int32_t count);
+
 /// Copies between any two kinds of memory; the ranges must not overlap.
 heddle_rt_status heddle_rt_copy(heddle_rt_stream *stream, void *to,
                                 const void *from, int64_t bytes);

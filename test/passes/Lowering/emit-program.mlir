@@ -68,7 +68,8 @@ rt.program @small mesh [#rt.axis<"dp", 2>, #rt.axis<"tp", 4>] arenas [#rt.arena<
     %table = rt.buffer "table" because "parameter" arena "compute" at 9216 : !rt.buf<5x8xf32>
     %tokens = rt.buffer "tokens" because "input" arena "compute" at 9472 : !rt.buf<4xi32>
     // CHECK: for (int64_t layer = p.n[kLayerEnd]; layer-- > p.n[kLayerBegin];) {
-    // CHECK-NEXT: TRY(block(p, x, sum, layer));
+    // What a step calls may be a CUDA graph, with what it is called with as its key.
+    // CHECK-NEXT: TRY(graph<block>("block", HEDDLE_RT_GRAPH_SLOT, p.compute, p, x, sum, layer));
     // CHECK-NEXT: }
     rt.for %layer = 1 to 3 reversed {
       rt.call @block(%x, %sum, %layer) : !rt.buf<4x8xf32>, !rt.buf<4x8xf32>, index

@@ -7,7 +7,7 @@
 // RUN: sed -e 's/@PP@/2/' -e 's/@BYTES@/1024/' -e 's/@KINDS@/0, 0, 1, 1, 0, 0, 1, 1/' -e 's/@MICRO_BATCHES@/0, 1, 0, 1, 0, 1, 0, 1/' -e 's/@LAYERS@/1, 2/' -e 's/@FIRST@/1, 0/' -e 's/@LAST@/0, 1/' -e 's/@SLOTS@/4/' -e 's/@X@/640/' -e 's/@PLACES@/640, 128, 512, 128/' %S/Stages.mlir.in > %t.mlir
 // RUN: heddle-opt %t.mlir --lowering-verify-order --lowering-verify-arenas --lowering-verify-launches -o /dev/null
 
-rt.program @stages mesh [#rt.axis<"pp", 3>, #rt.axis<"tp", 2>] arenas [#rt.arena<"compute", 4096 by_stage [4096, 2048, 1024]>] streams [#rt.stream<"compute">, #rt.stream<"comm">] communicators [["tp"]] events [] entry @step channels [#rt.channel<"to_next", "pp", 1>, #rt.channel<"to_last", "pp", -1>] stages "pp" {
+rt.program @stages mesh [#rt.axis<"pp", 3>, #rt.axis<"tp", 2>] arenas [#rt.arena<"compute", 4096 by_stage [4096, 2048, 1024]>] streams [#rt.stream<"compute">, #rt.stream<"comm">] communicators [["tp"], ["pp", "tp"]] events [] entry @step channels [#rt.channel<"to_next", "pp", 1>, #rt.channel<"to_last", "pp", -1>] stages "pp" {
   // CHECK: enum : int32_t {
   // CHECK-NEXT: kPpRanks, // ranks along pp
   // CHECK-NEXT: kTpRanks, // ranks along tp
@@ -16,7 +16,7 @@ rt.program @stages mesh [#rt.axis<"pp", 3>, #rt.axis<"tp", 2>] arenas [#rt.arena
   // CHECK-NEXT: kSaved = 1, // saved: of a micro-batch; 4x8xf32, + set * stride
 
   // CHECK: struct heddle_program {
-  // CHECK: heddle_rt_comm *tp;
+  // CHECK: heddle_rt_comm *tp, *pp_tp;
   // CHECK-NEXT: heddle_rt_comm *to_next_out, *to_next_in; // from place i over pp to i + 1, around the end
   // CHECK-NEXT: heddle_rt_comm *to_last_out, *to_last_in; // from place i over pp to i + -1, around the end
   // CHECK: std::vector<int32_t> kind; // what each slot does
@@ -25,6 +25,16 @@ rt.program @stages mesh [#rt.axis<"pp", 3>, #rt.axis<"tp", 2>] arenas [#rt.arena
   rt.numbers @kind [0, 1, 2, 1, 0, 1] over "pp" loc("what each slot does")
   rt.numbers @set [0, 1, 0, 0, 1, 1] over "pp"
   rt.numbers @layers [5]
+
+  rt.func @block(%x: !rt.buf<4x8xf32>) {
+    rt.all_reduce "down" sum %x -> %x over ["tp"] on "comm" : !rt.buf<4x8xf32> -> !rt.buf<4x8xf32>
+  }
+  rt.func @outer(%x: !rt.buf<4x8xf32>) {
+    rt.call @norm(%x) : !rt.buf<4x8xf32>
+  }
+  rt.func @norm(%x: !rt.buf<4x8xf32>) {
+    rt.all_reduce "norm" sum %x -> %x over ["pp", "tp"] on "comm" : !rt.buf<4x8xf32> -> !rt.buf<4x8xf32>
+  }
 
   rt.func @step() {
     %layers = rt.lookup @layers
@@ -70,6 +80,12 @@ rt.program @stages mesh [#rt.axis<"pp", 3>, #rt.axis<"tp", 2>] arenas [#rt.arena
         }
       }
       }
+      // What a stage calls alone may be a CUDA graph; collectives with other stages want all ranks to call alike.
+      //
+      // CHECK-NEXT: TRY(graph<block>("block", HEDDLE_RT_GRAPH_SLOT, p.compute, p, saved));
+      // CHECK-NEXT: TRY(outer(p, saved));
+      rt.call @block(%x) : !rt.buf<4x8xf32>
+      rt.call @outer(%x) : !rt.buf<4x8xf32>
     }
   }
   // CHECK: const int64_t ppPlace = rank / p.n[kTpRanks] % p.n[kPpRanks];
@@ -80,4 +96,5 @@ rt.program @stages mesh [#rt.axis<"pp", 3>, #rt.axis<"tp", 2>] arenas [#rt.arena
   // CHECK: TRY(openChannel(context, rank, {.axis = "pp", .size = int32_t(p.n[kPpRanks]), .below = int32_t(p.n[kTpRanks]),
   // CHECK-NEXT: .shift = 1}, &p.to_next_out, &p.to_next_in));
   // CHECK: .shift = -1}, &p.to_last_out, &p.to_last_in));
+  // CHECK: return graph<step>("step", HEDDLE_RT_GRAPH_STEP, program->compute, *program);
 }

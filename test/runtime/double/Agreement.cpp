@@ -26,6 +26,14 @@ SAME_VALUE(cudaErrorInvalidResourceHandle, 400);
 SAME_VALUE(cudaErrorNotReady, 600);
 SAME_VALUE(cudaErrorIllegalAddress, 700);
 SAME_VALUE(cudaErrorLaunchFailure, 719);
+SAME_VALUE(cudaErrorStreamCaptureUnsupported, 900);
+SAME_VALUE(cudaErrorStreamCaptureInvalidated, 901);
+SAME_VALUE(cudaErrorStreamCaptureIsolation, 905);
+SAME_VALUE(cudaErrorCapturedEvent, 907);
+SAME_VALUE(cudaErrorStreamCaptureWrongThread, 908);
+SAME_VALUE(cudaStreamCaptureModeGlobal, 0);
+SAME_VALUE(cudaStreamCaptureModeThreadLocal, 1);
+SAME_VALUE(cudaStreamCaptureModeRelaxed, 2);
 SAME_VALUE(cudaErrorUnknown, 999);
 SAME_VALUE(cudaMemcpyHostToHost, 0);
 SAME_VALUE(cudaMemcpyHostToDevice, 1);
@@ -95,8 +103,18 @@ SAME_FUNCTION(cudaMalloc, cudaError_t, void **, size_t);
 SAME_FUNCTION(cudaFree, cudaError_t, void *);
 SAME_FUNCTION(cudaHostAlloc, cudaError_t, void **, size_t, unsigned);
 SAME_FUNCTION(cudaFreeHost, cudaError_t, void *);
-SAME_FUNCTION(cudaMallocAsync, cudaError_t, void **, size_t, cudaStream_t);
-SAME_FUNCTION(cudaFreeAsync, cudaError_t, void *, cudaStream_t);
+SAME_FUNCTION(cudaMemGetInfo, cudaError_t, size_t *, size_t *);
+SAME_FUNCTION(cudaStreamBeginCapture, cudaError_t, cudaStream_t,
+              cudaStreamCaptureMode);
+SAME_FUNCTION(cudaStreamEndCapture, cudaError_t, cudaStream_t, cudaGraph_t *);
+SAME_FUNCTION(cudaGraphGetNodes, cudaError_t, cudaGraph_t, cudaGraphNode_t *,
+              size_t *);
+SAME_FUNCTION(cudaGraphInstantiate, cudaError_t, cudaGraphExec_t *, cudaGraph_t,
+              unsigned long long);
+SAME_FUNCTION(cudaGraphUpload, cudaError_t, cudaGraphExec_t, cudaStream_t);
+SAME_FUNCTION(cudaGraphLaunch, cudaError_t, cudaGraphExec_t, cudaStream_t);
+SAME_FUNCTION(cudaGraphExecDestroy, cudaError_t, cudaGraphExec_t);
+SAME_FUNCTION(cudaGraphDestroy, cudaError_t, cudaGraph_t);
 SAME_FUNCTION(cudaStreamCreateWithFlags, cudaError_t, cudaStream_t *, unsigned);
 SAME_FUNCTION(cudaStreamCreateWithPriority, cudaError_t, cudaStream_t *,
               unsigned, int);

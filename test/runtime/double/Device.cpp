@@ -113,6 +113,11 @@ std::string Memory::release(void *at, bool onHost, bool byNccl) {
   return clean ? "" : "somebody wrote beside the allocation";
 }
 
+size_t Memory::usedOf(int device) {
+  const std::scoped_lock lock(mutex);
+  return used[device];
+}
+
 Allocation *Memory::find(const void *at, uintptr_t &begin) {
   const auto address = reinterpret_cast<uintptr_t>(at);
   auto found = all.upper_bound(address);
@@ -185,13 +190,20 @@ bool Device::owns(cudaStream_t stream) {
 
 void Device::push(cudaStream_t stream, Item item) {
   const std::scoped_lock lock(mutex);
-  stream->items.push_back(std::move(item));
+  if (stream->capture)
+    stream->capture->nodes.push_back({std::move(item.work), nullptr});
+  else
+    stream->items.push_back(std::move(item));
 }
 
-void Device::pushLaunch(cudaStream_t stream, std::shared_ptr<Launch> launch) {
+void Device::pushLaunch(cudaStream_t stream, const MakeLaunch &make) {
   const std::scoped_lock lock(mutex);
+  if (stream->capture) {
+    stream->capture->nodes.push_back({nullptr, make});
+    return;
+  }
   Item item;
-  item.launch = std::move(launch);
+  item.launch = make();
   item.turn = turns++;
   notBegun.insert(item.turn);
   stream->items.push_back(std::move(item));

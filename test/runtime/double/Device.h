@@ -51,6 +51,7 @@ public:
   Home homeOf(const void *at);
   /// "" where all bytes are device memory (of `device`) or pinned memory.
   std::string check(const void *at, size_t bytes, int device);
+  size_t usedOf(int device);
   /// The allocation that `at` is in; NULL: none. Its first byte in `begin`.
   Allocation *find(const void *at, uintptr_t &begin);
   std::mutex mutex;
@@ -77,16 +78,33 @@ struct Item {
   bool begun = false;
 };
 
+using MakeLaunch = std::function<std::shared_ptr<Launch>()>;
+
+/// A stream's work between begin and end of a capture. Nodes are in the order
+/// of the stream; each is a piece of work or collectives that are begun
+/// together.
+struct Capture {
+  struct Node {
+    std::function<std::string()> work;
+    MakeLaunch launch;
+  };
+  std::vector<Node> nodes = {};
+  bool invalid = false;
+};
+
 } // namespace heddle::gpu
 
 struct CUstream_st {
   int device;
   uint64_t priority;
   std::deque<heddle::gpu::Item> items;
+  std::shared_ptr<heddle::gpu::Capture> capture = nullptr;
 };
 struct CUevent_st {
   int device;
   std::shared_ptr<bool> done; ///< of the latest record; NULL: none
+  /// That record is part of a capture.
+  std::shared_ptr<heddle::gpu::Capture> captured = nullptr;
 };
 
 namespace heddle::gpu {
@@ -98,9 +116,10 @@ public:
   cudaStream_t addStream();
   void removeStream(cudaStream_t stream);
   bool owns(cudaStream_t stream);
+  /// Work, or a node of the stream's capture.
   void push(cudaStream_t stream, Item item);
   /// Collectives begin in the order of the host's calls.
-  void pushLaunch(cudaStream_t stream, std::shared_ptr<Launch> launch);
+  void pushLaunch(cudaStream_t stream, const MakeLaunch &make);
   /// Lets some work run. False where none could.
   bool progress(int steps);
   bool idle(cudaStream_t stream);
@@ -130,6 +149,10 @@ Device &deviceAt(int number);
 /// OK, or why a stream cannot be used: none, the default one, another device's,
 /// or the device has failed.
 cudaError_t checkStream(const char *function, cudaStream_t stream);
+
+/// OK, or: the thread captures, and the function is not allowed then. That ends
+/// the capture.
+cudaError_t checkUncaptured(const char *function);
 
 const Settings &settings();
 

@@ -2,11 +2,10 @@
 //
 // A communicator is what its ranks share, and a handle of each. Management
 // calls (init, split, register, finalize) meet: each rank's k-th one is the
-// same call of all. Collectives meet the same way when they run; messages when
-// both ends run. In non-blocking communicators a call is in progress until a
-// few polls later, and as long as peers are missing; until then the
-// communicator takes no other call [NCCL, Thread Safety;
-// ncclCommGetAsyncError].
+// same call of all. Collectives meet so when they run, messages when both ends
+// do. In non-blocking communicators a call is in progress until a few polls
+// later, and as long as peers are missing; until then no other call is taken
+// [NCCL, Thread Safety; ncclCommGetAsyncError].
 
 #include "NcclReduce.h"
 
@@ -86,6 +85,10 @@ struct ncclComm {
   int rank, device;
   int64_t managed = 0, collectives = 0;
   std::map<int, int64_t> sent = {}, received = {}; ///< by peer
+  /// Operations that were captured; by peer and whether they receive.
+  std::map<std::pair<int, bool>, int64_t> captured = {};
+  /// Graphs hold it too.
+  std::shared_ptr<bool> held = std::make_shared<bool>(true);
   int polls = 0;         ///< before the last call is taken
   int64_t waitsFor = -1; ///< a management call that is under way
   std::function<ncclResult_t()> settled = {}; ///< its end
@@ -101,6 +104,7 @@ struct Queued {
   ncclComm_t comm;
   cudaStream_t stream;
   std::shared_ptr<Op> op;
+  std::shared_ptr<bool> held = nullptr; ///< its communicator's, in a graph
 };
 thread_local std::vector<Queued> queued;
 thread_local uint64_t polls = 88172645463325252ull;
@@ -227,6 +231,10 @@ private:
                                other->what + " of " +
                                std::to_string(other->count) +
                                ": the ranks made different calls");
+    for (const auto &other : meeting.ops)
+      if (other && other->captured != member.op->captured)
+        return shared.fail(ncclInvalidUsage,
+                           unlikeCaptures(*other, *member.op));
     meeting.ops[size_t(member.rank)] = member.op;
     if (++meeting.arrived < shared.ranks || shared.broken)
       return;
@@ -238,6 +246,9 @@ private:
     (member.op->output ? message.receive : message.send) = member.op;
     if (!message.send || !message.receive || shared.broken)
       return;
+    if (message.send->captured != message.receive->captured)
+      return shared.fail(ncclInvalidUsage,
+                         unlikeCaptures(*message.send, *message.receive));
     const size_t sent = message.send->count * bytesOf(message.send->type);
     const size_t expected =
         message.receive->count * bytesOf(message.receive->type);
@@ -257,18 +268,28 @@ private:
 ncclResult_t closeGroup() {
   std::vector<Queued> all = std::move(queued);
   queued.clear();
-  std::vector<std::pair<cudaStream_t, std::shared_ptr<GroupLaunch>>> launches;
+  std::vector<std::pair<cudaStream_t, std::vector<Queued>>> launches;
   for (const Queued &one : all) {
     auto at = std::find_if(launches.begin(), launches.end(), [&](auto &launch) {
       return launch.first == one.stream;
     });
     if (at == launches.end())
-      at = launches.insert(at, {one.stream, std::make_shared<GroupLaunch>()});
-    at->second->add(one);
+      at = launches.insert(at, {one.stream, {}});
+    at->second.push_back(one);
+    if (one.stream->capture) {
+      one.op->captured =
+          ++one.comm->captured[{one.op->peer, one.op->output != nullptr}];
+      at->second.back().held = one.comm->held;
+    }
     one.comm->polls = somePolls() + 1;
   }
-  for (auto &[stream, launch] : launches)
-    current().pushLaunch(stream, launch);
+  for (const auto &[stream, members] : launches)
+    current().pushLaunch(stream, [members] {
+      const auto launch = std::make_shared<GroupLaunch>();
+      for (const Queued &one : members)
+        launch->add(one);
+      return launch;
+    });
   return all.empty() ? ncclSuccess : ncclInProgress;
 }
 
@@ -506,6 +527,10 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
     return refuse(ncclInvalidUsage,
                   "ncclCommDestroy of a non-blocking communicator that is not "
                   "finalized would block [NCCL, ncclCommDestroy]");
+  // It would wait for them [NCCL, src/init.cc: commReclaim].
+  if (comm->held.use_count() > 1)
+    return refuse(ncclInvalidUsage, "ncclCommDestroy: a graph still has "
+                                    "operations of the communicator [NCCL]");
   delete comm;
   return ncclSuccess;
 }

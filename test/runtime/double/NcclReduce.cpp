@@ -7,6 +7,16 @@
 
 namespace heddle::gpu {
 
+std::string unlikeCaptures(const Op &a, const Op &b) {
+  const auto words = [](const Op &op) {
+    return op.captured == 0
+               ? std::string("no graph")
+               : "captured operation " + std::to_string(op.captured);
+  };
+  return std::string(a.what) + " of " + words(a) + " meets " + b.what + " of " +
+         words(b) + " [NCCL, Using NCCL with CUDA Graphs]";
+}
+
 size_t bytesOf(ncclDataType_t type) {
   switch (type) {
   case ncclUint8:

@@ -6,6 +6,7 @@
 #include <nccl.h>
 
 #include <memory>
+#include <string>
 #include <vector>
 
 namespace heddle::gpu {
@@ -19,7 +20,16 @@ struct Op {
   ncclDataType_t type;
   ncclRedOp_t reduction;
   int peer;
+  /// Which of its communicator's captured operations (of messages, of those to
+  /// or from the peer) this is, from 1; 0: it was not captured.
+  int64_t captured = 0;
 };
+
+/// Why two ranks' calls of unlike `captured` are not one: "whether an operation
+/// launch is graph-captured must be uniform over all ranks participating", and
+/// they use "the graph derived from that collective capture" [NCCL, Using NCCL
+/// with CUDA Graphs].
+std::string unlikeCaptures(const Op &a, const Op &b);
 
 size_t bytesOf(ncclDataType_t type);
 

@@ -51,7 +51,7 @@ struct Copy {
 
 /// "Transfers from pageable host memory are staged first; to pageable host
 /// memory the function returns only once the copy has completed" [CUDART, API
-/// synchronization behavior].
+/// synchronization behavior]. A captured copy looks there when it runs.
 cudaError_t copy(const char *function, Copy c, cudaStream_t stream) {
   if (const cudaError_t error = checkStream(function, stream))
     return error;
@@ -67,7 +67,7 @@ cudaError_t copy(const char *function, Copy c, cudaStream_t stream) {
     return error;
   if (const cudaError_t error = checkRange(function, c.from, from, true))
     return error;
-  if (memory().homeOf(c.from) == Home::Pageable) {
+  if (memory().homeOf(c.from) == Home::Pageable && !stream->capture) {
     const auto staged = std::make_shared<std::vector<std::byte>>(from);
     std::memcpy(staged->data(), c.from, from);
     c.from = staged->data();
@@ -75,7 +75,7 @@ cudaError_t copy(const char *function, Copy c, cudaStream_t stream) {
   } else {
     pushWork(stream, [c] { c.run(); });
   }
-  if (memory().homeOf(c.to) == Home::Pageable)
+  if (memory().homeOf(c.to) == Home::Pageable && !stream->capture)
     while (!current().idle(stream)) {
       if (current().sticky != cudaSuccess)
         return current().sticky;
@@ -105,6 +105,8 @@ cudaError_t allocate(const char *function, int device, size_t bytes,
   int code = 0;
   if (injected(function, code))
     return cudaError_t(code);
+  if (const cudaError_t error = checkUncaptured(function))
+    return error;
   *to = nullptr;
   if (bytes == 0)
     return cudaSuccess;
@@ -118,6 +120,8 @@ cudaError_t release(const char *function, void *at, bool onHost) {
     return cudaError_t(code);
   if (!at)
     return cudaSuccess;
+  if (const cudaError_t error = checkUncaptured(function))
+    return error;
   const std::string why = memory().release(at, onHost, false);
   return why.empty() ? cudaSuccess
                      : refuse(cudaErrorInvalidValue,
@@ -127,6 +131,23 @@ cudaError_t release(const char *function, void *at, bool onHost) {
 } // namespace
 
 Device &heddle::gpu::current() { return deviceAt(chosen); }
+
+/// What a capture allows of a wait. Captures that span streams are legal; the
+/// double does not imitate them.
+static cudaError_t checkWait(cudaStream_t stream, cudaEvent_t event) {
+  if (event->captured == stream->capture)
+    return cudaSuccess;
+  if (stream->capture)
+    stream->capture->invalid = true;
+  return event->captured
+             ? refuse(cudaErrorStreamCaptureUnsupported,
+                      "cudaStreamWaitEvent: the event was recorded in the "
+                      "capture of another stream; not imitated")
+             : refuse(cudaErrorStreamCaptureIsolation,
+                      "cudaStreamWaitEvent: the stream is captured and the "
+                      "event was recorded outside [CUDA, Cross-stream "
+                      "Dependencies and Events]");
+}
 
 const char *cudaGetErrorName(cudaError_t error) {
   switch (error) {
@@ -150,6 +171,16 @@ const char *cudaGetErrorName(cudaError_t error) {
     return "cudaErrorIllegalAddress";
   case cudaErrorLaunchFailure:
     return "cudaErrorLaunchFailure";
+  case cudaErrorStreamCaptureUnsupported:
+    return "cudaErrorStreamCaptureUnsupported";
+  case cudaErrorStreamCaptureInvalidated:
+    return "cudaErrorStreamCaptureInvalidated";
+  case cudaErrorStreamCaptureIsolation:
+    return "cudaErrorStreamCaptureIsolation";
+  case cudaErrorCapturedEvent:
+    return "cudaErrorCapturedEvent";
+  case cudaErrorStreamCaptureWrongThread:
+    return "cudaErrorStreamCaptureWrongThread";
   default:
     return "cudaErrorUnknown";
   }
@@ -208,17 +239,12 @@ cudaError_t cudaHostAlloc(void **to, size_t bytes, unsigned) {
 cudaError_t cudaFreeHost(void *at) {
   return done(release("cudaFreeHost", at, true));
 }
-cudaError_t cudaMallocAsync(void **to, size_t bytes, cudaStream_t stream) {
-  if (const cudaError_t error = checkStream("cudaMallocAsync", stream))
-    return done(error);
-  return done(allocate("cudaMallocAsync", chosen, bytes, to));
-}
-cudaError_t cudaFreeAsync(void *at, cudaStream_t stream) {
-  if (const cudaError_t error = checkStream("cudaFreeAsync", stream))
-    return done(error);
-  Item item;
-  item.work = [at] { return memory().release(at, false, false); };
-  current().push(stream, std::move(item));
+cudaError_t cudaMemGetInfo(size_t *free, size_t *total) {
+  int code = 0;
+  if (injected("cudaMemGetInfo", code))
+    return done(cudaError_t(code));
+  *total = size_t(settings().memoryBytes);
+  *free = *total - memory().usedOf(chosen);
   return cudaSuccess;
 }
 
@@ -249,6 +275,8 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
   if (const cudaError_t error = checkStream("cudaStreamQuery", stream))
     return done(error);
+  if (const cudaError_t error = checkUncaptured("cudaStreamQuery"))
+    return done(error);
   Device &device = current();
   device.progress(16);
   if (device.sticky != cudaSuccess)
@@ -258,6 +286,9 @@ cudaError_t cudaStreamQuery(cudaStream_t stream) {
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event,
                                 unsigned) {
   if (const cudaError_t error = checkStream("cudaStreamWaitEvent", stream))
+    return done(error);
+  if (const cudaError_t error = checkWait(stream, event);
+      error || stream->capture)
     return done(error);
   // "If the event was never recorded, the wait does nothing" [CUDART,
   // cudaStreamWaitEvent]; the record that counts is the latest one now.
@@ -273,7 +304,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned) {
   int code = 0;
   if (injected("cudaEventCreateWithFlags", code))
     return done(cudaError_t(code));
-  *event = new CUevent_st{chosen, nullptr};
+  *event = new CUevent_st{chosen, nullptr, nullptr};
   return cudaSuccess;
 }
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
@@ -287,6 +318,9 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
     return done(refuse(cudaErrorInvalidResourceHandle,
                        "cudaEventRecord: event and stream are of different "
                        "devices [CUDA, Stream and Event Behavior]"));
+  event->captured = stream->capture;
+  if (event->captured) // a point of the graph, not of the stream
+    return cudaSuccess;
   event->done = std::make_shared<bool>(false);
   Item item;
   item.sets = event->done;
@@ -294,6 +328,12 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   return cudaSuccess;
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {
+  if (event->captured)
+    return done(refuse(cudaErrorCapturedEvent,
+                       "cudaEventQuery: the event was last recorded in a "
+                       "capture [CUDART, cudaErrorCapturedEvent]"));
+  if (const cudaError_t error = checkUncaptured("cudaEventQuery"))
+    return done(error);
   return !event->done || *event->done ? cudaSuccess : cudaErrorNotReady;
 }
 

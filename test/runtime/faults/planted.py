@@ -5,7 +5,8 @@
 
 A fault is a piece of text and what stands there instead (faults.py). The file is compiled with it and linked before the
 library, into the test that is to catch it; FOLDER has a file per test with one word of its link per line. Caught means
-that the test fails, ends by a signal or does not end; what its words tell of how is in the table. Exit 1 where one
+that the test fails, ends by a signal or does not end in five times what it takes without a fault, which it passes;
+what its words tell of how is in the table. Exit 1 where one
 survives, or where the text is not found (the source has changed: change the fault too).
 """
 import argparse
@@ -14,11 +15,13 @@ import pathlib
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 
 from faults import FAULTS
 
 FLAGS = ["-std=c++20", "-O1", "-march=native", "-ffp-contract=off", "-w", "-DFMT_SHARED"]
-SECONDS = 120
+LEAST_SECONDS = 120
 # What a test's words tell of who caught it, most telling first.
 WITNESSES = [("happens-before", "no event orders them"),
              ("fibers", "a barrier that not every thread"),
@@ -38,6 +41,7 @@ class Planter:
     def __init__(self, options):
         self.options = options
         self.root = pathlib.Path(options.source)
+        self.lock, self.seconds = threading.Lock(), {}
         self.includes = ["-I", self.root, "-I", self.root / "include", "-I", self.root / "test/runtime/double/include"]
 
     def run(self, command, seconds=None):
@@ -46,6 +50,17 @@ class Planter:
             return done.returncode, done.stdout + done.stderr
         except subprocess.TimeoutExpired as late:
             return None, f"did not end in {late.timeout} s"
+
+    def seconds_of(self, test, only):
+        """How long a test may take. It is run without a fault, once, beside what else runs."""
+        with self.lock:
+            if (test, only) not in self.seconds:
+                start = time.monotonic()
+                code, said = self.run([pathlib.Path(self.options.tests) / test, "--gtest_brief=1", f"--gtest_filter={only}"])
+                if code != 0:
+                    raise SystemExit(f"{test} fails without a fault:\n{tail(said)}")
+                self.seconds[test, only] = max(LEAST_SECONDS, 5 * (time.monotonic() - start))
+            return self.seconds[test, only]
 
     def plant(self, fault):
         """(what caught it or None, why)."""
@@ -72,7 +87,7 @@ class Planter:
             if code != 0:
                 return None, f"does not link:\n{tail(said)}"
             code, said = self.run([folder / "test", "--gtest_brief=1", "--gtest_fail_fast",
-                                   f"--gtest_filter={fault.only}"], SECONDS)
+                                   f"--gtest_filter={fault.only}"], self.seconds_of(fault.test, fault.only))
         if code == 0:
             return None, f"survives {fault.test}"
         if code is None:
@@ -87,6 +102,7 @@ def main():
     parser.add_argument("--compiler", default="c++")
     parser.add_argument("--source", required=True)
     parser.add_argument("--links", required=True)
+    parser.add_argument("--tests", required=True, help="the folder with the tests as they are")
     parser.add_argument("--count", type=int, help="so many, spread over the list; default: all")
     parser.add_argument("--only", default="", help="those with this word in their file or sentence")
     parser.add_argument("--jobs", type=int, default=1)
