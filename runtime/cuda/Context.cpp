@@ -7,6 +7,7 @@
 #include "runtime/ranks/Inspect.h"
 #include "runtime/ranks/ThreadTransport.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <thread>
@@ -64,11 +65,13 @@ heddle_rt_context::~heddle_rt_context() {
 
 namespace {
 
-/// This rank's number among those of its machine, as launchers say it; the
-/// rank itself where none does.
+/// This rank's number among those of its machine, as launchers say it, the rank
+/// itself where none does; and how many those are, 0 where none does.
 heddle_rt_status localRank(const heddle_rt_context &context,
-                           const heddle_rt_options &options, int &local) {
+                           const heddle_rt_options &options, int &local,
+                           int &of) {
   local = context.rank;
+  of = 0;
   if (options.threads)
     return HEDDLE_RT_OK;
   const auto launch =
@@ -77,6 +80,8 @@ heddle_rt_status localRank(const heddle_rt_context &context,
     return invalid("{}", launch.message());
   if (*launch && (*launch)->localRank)
     local = int(*(*launch)->localRank);
+  if (*launch && (*launch)->localSize)
+    of = int(*(*launch)->localSize);
   return HEDDLE_RT_OK;
 }
 
@@ -94,15 +99,15 @@ heddle_rt_status chooseComm(heddle_rt_context &context) {
 
 heddle_rt_status takeDevice(heddle_rt_context &context,
                             const heddle_rt_options &options) {
-  int local = 0, count = 0;
-  HEDDLE_RT_TRY(localRank(context, options, local));
+  int local = 0, of = 0, count = 0;
+  HEDDLE_RT_TRY(localRank(context, options, local, of));
   HEDDLE_RT_TRY(checked(cudaGetDeviceCount(&count), "cannot see any GPU"));
-  if (context.staged && count > 0)
+  if (count < 1)
+    return invalid("rank {} sees no GPU (CUDA_VISIBLE_DEVICES)", context.rank);
+  if (context.staged)
     local %= count; // ranks share GPUs
-  if (local >= count)
-    return invalid("rank {} is number {} of its machine, which has {} GPUs; "
-                   "start one rank per GPU (LOCAL_RANK says which)",
-                   context.rank, local, count);
+  else if (std::max(of, local + 1) > count)
+    local = 0; // the launcher has dealt them out; joinWorld sees whether it has
   context.device = local;
   HEDDLE_RT_TRY(checked(cudaSetDevice(local), "cannot use GPU {}", local));
   int major = 0;

@@ -6,8 +6,10 @@
 
 #include <algorithm>
 #include <chrono>
+#include <map>
 #include <sched.h>
 #include <thread>
+#include <unistd.h>
 #include <utility>
 
 const heddle::ranks::CommSeat &
@@ -183,10 +185,39 @@ heddle_rt_status settle(heddle_rt_context *context, ncclComm_t comm,
   return checked(result, "{}", what);
 }
 
+/// NCCL hangs or refuses where two ranks have one GPU. Which one a number means
+/// differs by process (CUDA_VISIBLE_DEVICES), its place on the bus does not.
+static heddle_rt_status checkGpus(heddle_rt_context *context,
+                                  const ranks::CommSeat &all) {
+  struct Place {
+    char machine[80], bus[32];
+  } own = {};
+  gethostname(own.machine, sizeof own.machine - 1);
+  HEDDLE_RT_TRY(checked(
+      cudaDeviceGetPCIBusId(own.bus, int(sizeof own.bus), context->device),
+      "cannot ask GPU {} for its place on the bus", context->device));
+  std::vector<Place> places(static_cast<size_t>(context->size));
+  HEDDLE_RT_TRY(context->gather(all, &own, places.data(), sizeof own,
+                                "the GPUs of all ranks"));
+  std::map<std::pair<std::string, std::string>, int> takers;
+  for (int rank = 0; rank < context->size; ++rank) {
+    const auto &[machine, bus] = places[size_t(rank)];
+    const auto [other, isFirst] = takers.insert({{machine, bus}, rank});
+    if (!isFirst)
+      return runtime::invalid(
+          "ranks {} and {} both have GPU {} of machine {}; start at most one "
+          "rank per GPU, and let LOCAL_RANK or CUDA_VISIBLE_DEVICES say which "
+          "is whose",
+          other->second, rank, bus, machine);
+  }
+  return HEDDLE_RT_OK;
+}
+
 heddle_rt_status joinWorld(heddle_rt_context *context) {
   ranks::CommSeat all;
   HEDDLE_RT_TRY(context->takeSeat(0, context->rank, context->size,
                                   "all ranks, to start", all));
+  HEDDLE_RT_TRY(checkGpus(context, all));
   ncclUniqueId id = {};
   if (context->rank == 0)
     HEDDLE_RT_TRY(checked(ncclGetUniqueId(&id), "ncclGetUniqueId"));

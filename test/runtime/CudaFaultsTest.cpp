@@ -15,6 +15,8 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -91,6 +93,7 @@ TEST(Statuses, OfCudaBecomeOneSentence) {
   expectSentences(
       {{"cudaGetDeviceCount", 1, cudaErrorNoDevice,
         "cannot see any GPU: CUDA:"},
+       {"cudaDeviceGetPCIBusId", 1, kBroken, "for its place on the bus: CUDA:"},
        {"cudaMalloc", 1, cudaErrorMemoryAllocation, "out of memory"},
        {"cudaHostAlloc", 1, cudaErrorMemoryAllocation,
         "allocation staging: 4096 bytes of pinned host memory: CUDA: "
@@ -160,6 +163,72 @@ TEST(Statuses, OfNcclBecomeOneSentence) {
        {"ncclCommGetAsyncError", 1, ncclRemoteError, "NCCL: remote"},
        {"ncclCommFinalize", 1, ncclInternalError,
         "ncclCommFinalize of tp: NCCL"}});
+}
+
+// As Slurm and others start ranks: each process sees its own GPU alone.
+TEST(Devices, AreEachRanksOwnWhereItSeesOne) {
+  heddle::gpu::Settings settings;
+  settings.devicePerThread = true;
+  heddle::gpu::configure(settings);
+  heddle_rt_options options{};
+  options.timeout_seconds = 20;
+  const RunResult result = runRanks(3, options, program);
+  EXPECT_TRUE(result) << result.message;
+  // Three ranks on two GPUs.
+  settings.devices = 2;
+  heddle::gpu::configure(settings);
+  EXPECT_THAT(runRanks(3, options, program).message,
+              testing::MatchesRegex("ranks . and . both have GPU 0000:0.:00.0 "
+                                    "of machine .*; start at most one rank per "
+                                    "GPU.*"));
+  heddle::gpu::configure({});
+}
+
+// A process of its own, as launchers number it on its machine.
+TEST(Devices, AreOfTheRanksNumberOrDealtOut) {
+  using Variables = std::vector<std::pair<const char *, const char *>>;
+  const std::pair<Variables, int> launches[] = {
+      {{{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"LOCAL_RANK", "3"}}, 3},
+      {{{"SLURM_STEP_ID", "0"},
+        {"SLURM_PROCID", "0"},
+        {"SLURM_STEP_NUM_TASKS", "1"},
+        {"SLURM_LOCALID", "5"}},
+       5}};
+  for (const auto &[variables, number] : launches)
+    for (const int devices : {1, 8}) {
+      SCOPED_TRACE(variables.front().first + std::to_string(devices));
+      heddle::gpu::Settings settings;
+      settings.devices = devices;
+      heddle::gpu::configure(settings);
+      for (const auto &[name, value] : variables)
+        setenv(name, value, 1);
+      heddle_rt_context *context = nullptr;
+      EXPECT_EQ(heddle_rt_init(nullptr, &context), HEDDLE_RT_OK)
+          << heddle_rt_last_error();
+      for (const auto &[name, value] : variables)
+        unsetenv(name);
+      int device = -1;
+      EXPECT_EQ(cudaGetDevice(&device), cudaSuccess);
+      EXPECT_EQ(device, devices == 1 ? 0 : number);
+      if (context)
+        EXPECT_EQ(heddle_rt_finalize(context), HEDDLE_RT_OK);
+    }
+  cudaSetDevice(0);
+  heddle::gpu::configure({});
+}
+
+TEST(Devices, AreNotSharedWhereAllSeeAll) {
+  heddle::gpu::Settings settings;
+  settings.devices = 1;
+  heddle::gpu::configure(settings);
+  heddle_rt_options options{};
+  options.timeout_seconds = 20;
+  EXPECT_THAT(runRanks(2, options, program).message,
+              HasSubstr("ranks 0 and 1 both have GPU 0000:00:00.0 of machine"));
+  settings.devices = 0;
+  heddle::gpu::configure(settings);
+  EXPECT_THAT(runRanks(1, options, program).message, HasSubstr("any GPU"));
+  heddle::gpu::configure({});
 }
 
 TEST(Program, HoldsWithoutFailures) {

@@ -98,6 +98,7 @@ SAME_FUNCTION(cudaGetDeviceCount, cudaError_t, int *);
 SAME_FUNCTION(cudaSetDevice, cudaError_t, int);
 SAME_FUNCTION(cudaGetDevice, cudaError_t, int *);
 SAME_FUNCTION(cudaDeviceGetAttribute, cudaError_t, int *, cudaDeviceAttr, int);
+SAME_FUNCTION(cudaDeviceGetPCIBusId, cudaError_t, char *, int, int);
 SAME_FUNCTION(cudaDeviceGetStreamPriorityRange, cudaError_t, int *, int *);
 SAME_FUNCTION(cudaMalloc, cudaError_t, void **, size_t);
 SAME_FUNCTION(cudaFree, cudaError_t, void *);

@@ -25,6 +25,9 @@ namespace heddle::gpu {
 /// at work.
 struct Settings {
   int devices = 16;
+  /// Each thread is like a process that sees one GPU, its own, as device 0
+  /// (CUDA_VISIBLE_DEVICES).
+  bool devicePerThread = false;
   int multiprocessors = 2; ///< few, so that loops over a grid really loop
   int64_t memoryBytes = int64_t(1) << 31; ///< of a device
   uint64_t seed = 1;                      ///< of all orders

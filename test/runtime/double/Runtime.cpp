@@ -2,6 +2,8 @@
 
 #include "Device.h"
 
+#include <atomic>
+#include <cstdio>
 #include <cstring>
 #include <utility>
 
@@ -9,7 +11,15 @@ using namespace heddle::gpu;
 
 namespace {
 
-thread_local int chosen = 0;
+thread_local int chosen = 0; ///< as all threads number them
+
+int visible() { return settings().devicePerThread ? 1 : settings().devices; }
+/// The device that a number means to this thread.
+int meant(int device) {
+  static std::atomic<int> threads = 0;
+  thread_local const int own = threads++;
+  return settings().devicePerThread ? own % settings().devices : device;
+}
 thread_local cudaError_t last = cudaSuccess;
 
 cudaError_t done(cudaError_t error) {
@@ -197,26 +207,35 @@ cudaError_t cudaGetDeviceCount(int *count) {
   int code = 0;
   if (injected("cudaGetDeviceCount", code))
     return done(cudaError_t(code));
-  *count = settings().devices;
+  *count = visible();
   return *count > 0 ? cudaSuccess : done(cudaErrorNoDevice);
 }
 cudaError_t cudaSetDevice(int device) {
   int code = 0;
   if (injected("cudaSetDevice", code))
     return done(cudaError_t(code));
-  if (device < 0 || device >= settings().devices)
+  if (device < 0 || device >= visible())
     return done(refuse(cudaErrorInvalidDevice,
                        "cudaSetDevice: there is no such device"));
-  chosen = device;
+  chosen = meant(device);
   return cudaSuccess;
 }
 cudaError_t cudaGetDevice(int *device) {
-  *device = chosen;
+  *device = settings().devicePerThread ? 0 : chosen;
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceGetPCIBusId(char *text, int bytes, int device) {
+  int code = 0;
+  if (injected("cudaDeviceGetPCIBusId", code))
+    return done(cudaError_t(code));
+  if (device < 0 || device >= visible())
+    return done(cudaErrorInvalidDevice);
+  std::snprintf(text, size_t(bytes), "0000:%02x:00.0", unsigned(meant(device)));
   return cudaSuccess;
 }
 cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute,
                                    int device) {
-  if (device < 0 || device >= settings().devices)
+  if (device < 0 || device >= visible())
     return done(cudaErrorInvalidDevice);
   *value = attribute == cudaDevAttrMultiProcessorCount
                ? settings().multiprocessors

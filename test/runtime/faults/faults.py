@@ -63,6 +63,10 @@ FAULTS = [
         ("the first rank keeps its identifier to itself",
          'HEDDLE_RT_TRY(context->broadcast(all, &id, sizeof id, "NCCL\'s first id"));', ""),
         only="Statuses*:Waiting*:Program*"),
+    *of(CUDA + "Context.cpp", "CudaFaultsTest",
+        ("a rank that sees its own GPU alone takes the one of its number", "local = 0; // the launcher", ";"), only="Devices*"),
+    *of(CUDA + "Nccl.cpp", "CudaFaultsTest",
+        ("nobody looks whether two ranks have one GPU", "HEDDLE_RT_TRY(checkGpus(context, all));", ""), only="Devices*"),
     # NCCL's rules.
     *of(CUDA + "Nccl.cpp", "CollectivesOnDouble",
         ("communicators block", "config.blocking = 0;", "config.blocking = 1;"),

@@ -93,6 +93,7 @@ cudaError_t cudaSetDevice(int device);
 cudaError_t cudaGetDevice(int *device);
 cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute,
                                    int device);
+cudaError_t cudaDeviceGetPCIBusId(char *text, int bytes, int device);
 cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest);
 
 cudaError_t cudaMalloc(void **memory, size_t bytes);
