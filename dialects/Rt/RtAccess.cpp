@@ -36,9 +36,11 @@ Access heddle::rt::accessWhole(Value buffer, bool reads, bool writes) {
 static Access accessMatrix(Value buffer, bool reads, bool writes, int64_t rows,
                            int64_t columns, int64_t ld, int64_t batch,
                            int64_t stride) {
-  int64_t bytes = cast<BufType>(buffer.getType()).getElementBytes();
-  Access access{buffer, reads, writes,
-                (stride * (batch - 1) + ld * (rows - 1) + columns) * bytes};
+  auto type = cast<BufType>(buffer.getType());
+  int64_t bytes = type.getElementBytes();
+  Access access{
+      buffer, reads, writes,
+      type.getBytes(stride * (batch - 1) + ld * (rows - 1) + columns)};
   if (rows == 1) // the products' rows are rows of one matrix
     ld = stride, rows = batch, batch = 1;
   else if (stride * batch == ld) // side by side: rows of rows
@@ -169,6 +171,8 @@ SmallVector<Access> QuantizeOp::getAccesses() {
                                   accessWhole(getScale(), false, true)};
   if (getAmax())
     accesses.push_back(accessWhole(getAmax(), true, false));
+  if (getTensorScale())
+    accesses.push_back(accessWhole(getTensorScale(), false, true));
   return accesses;
 }
 SmallVector<Access> ZeroOp::getAccesses() {

@@ -7,6 +7,7 @@
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/ADT/TypeSwitch.h"
+#include "llvm/Support/MathExtras.h"
 
 using namespace mlir;
 using namespace heddle::rt;
@@ -78,8 +79,11 @@ int64_t BufType::getNumElements() const {
   return elements;
 }
 
-int64_t BufType::getElementBytes() const {
-  return getElementType().getIntOrFloatBitWidth() / 8;
+int64_t BufType::getElementBytes() const { return getBytes(1); }
+
+int64_t BufType::getBytes(int64_t elements) const {
+  return llvm::divideCeilSigned(
+      elements * getElementType().getIntOrFloatBitWidth(), 8);
 }
 
 int64_t BufType::getSpanBytes() const {
@@ -88,7 +92,7 @@ int64_t BufType::getSpanBytes() const {
   int64_t last = 0;
   for (auto [size, stride] : llvm::zip(getShape(), getStrides()))
     last += (size - 1) * stride;
-  return (last + 1) * getElementBytes();
+  return getBytes(last + 1);
 }
 
 Type BufType::parse(AsmParser &parser) {
@@ -130,17 +134,20 @@ LogicalResult BufType::verify(function_ref<InFlightDiagnostic()> emitError,
                               ArrayRef<int64_t> strides) {
   if (!elementType.isF32() && !elementType.isF64() && !elementType.isBF16() &&
       !elementType.isF16() &&
-      !isa<Float8E4M3FNType, Float8E5M2Type, Float8E8M0FNUType>(elementType) &&
+      !isa<Float8E4M3FNType, Float8E5M2Type, Float8E8M0FNUType,
+           Float4E2M1FNType>(elementType) &&
       !elementType.isSignlessInteger(8) && !elementType.isSignlessInteger(32) &&
       !elementType.isSignlessInteger(64)) // T1
     return emitError() << "a buffer's element type must be f32, f64, bf16, "
-                          "f16, f8E4M3FN, f8E5M2, f8E8M0FNU, i8, i32 or "
-                          "i64, got "
+                          "f16, f8E4M3FN, f8E5M2, f8E8M0FNU, f4E2M1FN, "
+                          "i8, i32 or i64, got "
                        << elementType;
   if (llvm::any_of(shape, [](int64_t size) { return size < 0; })) // T2
     return emitError() << "a buffer's sizes must be static";
   if (strides.empty())
     return success();
+  if (isa<Float4E2M1FNType>(elementType)) // T4
+    return emitError() << "elements of 4 bits lie without gaps, two a byte";
   if (llvm::any_of(strides, [](int64_t stride) { return stride < 0; })) // T2
     return emitError() << "a buffer's strides must not be negative";
   if (strides.size() != shape.size()) // T3

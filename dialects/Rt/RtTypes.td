@@ -15,9 +15,12 @@ def Rt_BufType : TypeDef<Rt_Dialect, "Buf"> {
     !rt.buf<64x32xf32, strides [96, 1]>
     ```
 
+    Elements of f4E2M1FN share bytes, two each, the first in the low bits.
+
     Constraints: (T1) the element type is f32, f64, bf16, f16, f8E4M3FN, f8E5M2,
-    f8E8M0FNU, i8, i32 or i64; (T2) sizes are static and not negative, strides not negative; (T3) there is one stride
-    per dimension, and none is written where they say what is true without them.
+    f8E8M0FNU, f4E2M1FN, i8, i32 or i64; (T2) sizes are static and not negative, strides not negative; (T3) there is one stride
+    per dimension, and none is written where they say what is true without them; (T4) f4E2M1FN has
+    none.
   }];
   let parameters = (ins ArrayRefParameter<"int64_t">:$shape, "::mlir::Type":$elementType,
                         OptionalArrayRefParameter<"int64_t">:$explicitStrides);
@@ -32,7 +35,10 @@ def Rt_BufType : TypeDef<Rt_Dialect, "Buf"> {
     /// In elements, one per dimension.
     ::llvm::SmallVector<int64_t> getStrides() const;
     int64_t getNumElements() const;
+    /// 1 where elements share bytes.
     int64_t getElementBytes() const;
+    /// Of so many elements side by side.
+    int64_t getBytes(int64_t elements) const;
     /// Bytes from the first element's first to the last element's last.
     int64_t getSpanBytes() const;
   }];

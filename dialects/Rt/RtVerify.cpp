@@ -332,6 +332,8 @@ LogicalResult BufferOp::verify() {
 
 LogicalResult ViewOp::verify() {
   BufType source = getSource().getType(), result = getType();
+  if (isa<Float4E2M1FNType>(source.getElementType())) // C4
+    return emitOpError() << "cannot begin within bytes that two elements share";
   if (source.getElementType() != result.getElementType()) // C1
     return emitOpError() << "changes the element type from "
                          << source.getElementType() << " to "

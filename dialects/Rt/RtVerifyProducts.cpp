@@ -9,8 +9,11 @@ using namespace mlir;
 using namespace heddle::rt;
 
 static bool isCode(Type type) {
-  return isa<Float8E4M3FNType, Float8E5M2Type>(type);
+  return isa<Float8E4M3FNType, Float8E5M2Type, Float4E2M1FNType>(type);
 }
+
+/// Whether codes of it have scales of two levels.
+static bool hasTwoLevels(Type type) { return isa<Float4E2M1FNType>(type); }
 
 /// Whether a buffer is one f32.
 static bool isNumber(Value buffer) {
@@ -19,16 +22,22 @@ static bool isNumber(Value buffer) {
 }
 
 /// Whether a buffer has a scale for each block of a matrix of so many rows and
-/// columns.
-static bool hasScales(Value buffer, int64_t rows, int64_t columns,
+/// columns, whose codes are of type `codes`.
+static bool hasScales(Value buffer, Type codes, int64_t rows, int64_t columns,
                       int64_t blockRows, int64_t blockColumns) {
   auto type = cast<BufType>(buffer.getType());
   Type element = type.getElementType();
-  return (element.isF32() || isa<Float8E8M0FNUType>(element)) &&
-         type.isContiguous() &&
+  bool fits = hasTwoLevels(codes)
+                  ? isa<Float8E4M3FNType>(element)
+                  : element.isF32() || isa<Float8E8M0FNUType>(element);
+  return fits && type.isContiguous() &&
          type.getNumElements() ==
              llvm::divideCeilSigned(rows, blockRows) *
                  llvm::divideCeilSigned(columns, blockColumns);
+}
+
+static StringRef scaleFormats(Type codes) {
+  return hasTwoLevels(codes) ? "f8E4M3FN" : "f32 or f8E8M0FNU";
 }
 
 static bool areBlocks(ArrayRef<int64_t> sizes, size_t expected) {
@@ -59,19 +68,31 @@ LogicalResult QuantizeOp::verify() {
       input.getNumElements() % getRows() != 0) // C1
     return emitOpError() << "cannot make " << codes << " of " << getRows()
                          << " rows of " << input;
-  if (static_cast<bool>(getAmax()) != getBlocks().empty()) // C3
-    return emitOpError() << "needs either the largest magnitude or blocks";
-  if (getAmax() && (!isNumber(getAmax()) || !isNumber(getScale()))) // C3
-    return emitOpError() << "needs one f32 as amax and as scale";
+  Type format = codes.getElementType();
+  bool isOfTwo = hasTwoLevels(format), hasBlocks = !getBlocks().empty();
+  if (isOfTwo
+          ? !getAmax() || !hasBlocks || !getTensorScale()
+          : getTensorScale() || static_cast<bool>(getAmax()) == hasBlocks) // C3
+    return emitOpError() << "needs "
+                         << (isOfTwo ? "the largest magnitude, blocks and a "
+                                       "scale of the tensor"
+                                     : "either the largest magnitude or "
+                                       "blocks, and no scale beside them")
+                         << " for codes of " << format;
+  Value number = isOfTwo ? getTensorScale() : getScale();
+  if (getAmax() && (!isNumber(getAmax()) || !isNumber(number))) // C3
+    return emitOpError() << "needs one f32 as amax and as the tensor's scale";
   if (ArrayRef<int64_t> blocks = getBlocks(); !blocks.empty()) {
     int64_t rows = getRows(), columns = input.getNumElements() / rows;
     if (getTransposed())
       std::swap(rows, columns);
     if (!areBlocks(blocks, 2) ||
-        !hasScales(getScale(), rows, columns, blocks[0], blocks[1])) // C3
-      return emitOpError() << "needs a scale, f32 or f8E8M0FNU, for each block "
-                           << "of a matrix of " << rows << " x " << columns
-                           << ", got " << getScale().getType();
+        !hasScales(getScale(), format, rows, columns, blocks[0],
+                   blocks[1])) // C3
+      return emitOpError() << "needs a scale, " << scaleFormats(format)
+                           << ", for each block of a matrix of " << rows
+                           << " x " << columns << ", got "
+                           << getScale().getType();
   }
   return verifyInput(*this, getInput());
 }
@@ -92,12 +113,25 @@ static LogicalResult verifyMatrix(GemmOp op, StringRef name,
 /// C6
 static LogicalResult verifyScales(GemmOp op, bool narrow) {
   OperandRange scales = op.getScales();
-  if (scales.size() != (narrow ? 2 : 0) ||
-      (op.getBlocks().empty() && !llvm::all_of(scales, isNumber)))
+  ArrayRef<int64_t> blocks = op.getBlocks();
+  Type codes = op.getA().getType().getElementType();
+  if (narrow && hasTwoLevels(codes)) {
+    if (op.getLda() != op.getK() || op.getLdb() != op.getK())
+      return op.emitOpError() << "has codes of 4 bits, which lie without gaps, "
+                                 "but rows of "
+                              << op.getK() << " are " << op.getLda() << " and "
+                              << op.getLdb() << " apart";
+    if (scales.size() != 4 || blocks.empty() ||
+        !llvm::all_of(scales.drop_front(2), isNumber))
+      return op.emitOpError() << "needs blocks, with two scales of these and "
+                                 "two of tensors, f32, got "
+                              << scales.size();
+  } else if (scales.size() != (narrow ? 2 : 0) ||
+             (blocks.empty() && !llvm::all_of(scales, isNumber))) {
     return op.emitOpError()
            << "needs " << (narrow ? "two scales, f32" : "no scale") << ", got "
            << scales.size();
-  ArrayRef<int64_t> blocks = op.getBlocks();
+  }
   if (blocks.empty())
     return success();
   if (!narrow || op.getTransposeA() || !op.getTransposeB() ||
@@ -110,15 +144,15 @@ static LogicalResult verifyScales(GemmOp op, bool narrow) {
   auto formatOf = [](Value scale) {
     return cast<BufType>(scale.getType()).getElementType();
   };
-  if (hasScales(scales[0], op.getM(), op.getK(), blocks[0], blocks[2]) &&
-      hasScales(scales[1], op.getN(), op.getK(), blocks[1], blocks[2]) &&
+  if (hasScales(scales[0], codes, op.getM(), op.getK(), blocks[0], blocks[2]) &&
+      hasScales(scales[1], codes, op.getN(), op.getK(), blocks[1], blocks[2]) &&
       formatOf(scales[0]) == formatOf(scales[1]))
     return success();
-  return op.emitOpError() << "needs a scale, f32 or f8E8M0FNU, for each block "
-                          << "of " << op.getM() << " x " << op.getK()
-                          << " and of " << op.getN() << " x " << op.getK()
-                          << ", got " << scales[0].getType() << " and "
-                          << scales[1].getType();
+  return op.emitOpError() << "needs a scale, " << scaleFormats(codes)
+                          << ", for each block of " << op.getM() << " x "
+                          << op.getK() << " and of " << op.getN() << " x "
+                          << op.getK() << ", got " << scales[0].getType()
+                          << " and " << scales[1].getType();
 }
 
 LogicalResult GemmOp::verify() {
@@ -141,7 +175,7 @@ LogicalResult GemmOp::verify() {
   Type a = getA().getType().getElementType(),
        b = getB().getType().getElementType(),
        c = getC().getType().getElementType();
-  bool narrow = isCode(a) && isCode(b);
+  bool narrow = isCode(a) && isCode(b) && hasTwoLevels(a) == hasTwoLevels(b);
   if (narrow ? !c.isBF16() && !c.isF32()
              : a != b || !isa<FloatType>(a) || (c != a && !c.isF32())) // C3
     return emitOpError() << "cannot multiply " << a << " by " << b << " into "

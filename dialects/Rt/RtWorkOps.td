@@ -19,18 +19,21 @@ def Rt_GemmOp : Rt_WorkOp<"gemm"> {
     Constraints: (C1) sizes are at least 1, a leading dimension at least the
     length of its rows, strides not negative, batch at least 1; (C2) every
     operand holds what is read or written of it; (C3) A and B have the same
-    float type, C that type or f32; or A and B have 8 bits, C bf16 or f32;
+    float type, C that type or f32; or A and B have 8 bits, or 4, C bf16 or f32;
     (C4) products of a batch do not write the same elements; (C5) the stream is
-    one of the program's; (C6) there are two scales where A and B have 8 bits,
+    one of the program's; (C6) there are two scales where A and B are codes,
     and else none: f32 numbers, by which the sum of products is multiplied, or
     with `blocks` [x, y, length] one of each block, f32 or both f8E8M0FNU, of x
     rows of op(A), y columns of op(B) and `length` numbers that are summed over,
-    without gaps; then A lies as it is, B is transposed, and batch is 1.
+    without gaps; then A lies as it is, B is transposed, and batch is 1. Codes of
+    4 bits have blocks with scales of f8E4M3FN, and two f32 numbers behind these,
+    by which the sum is multiplied.
 
     ```mlir
     rt.gemm "block.up" %h = %x * %w transpose_b on "compute" m 4 n 16 k 8 lda 8 ldb 8 ldc 16 : !rt.buf<4x16xf32>, !rt.buf<4x8xf32>, !rt.buf<16x8xf32>
     rt.gemm "block.up" %u = %codes * %weight transpose_b scaled %s, %t : !rt.buf<f32>, !rt.buf<f32> on "compute" m 4 n 16 k 8 lda 8 ldb 8 ldc 16 : !rt.buf<4x16xbf16>, !rt.buf<4x8xf8E4M3FN>, !rt.buf<16x8xf8E4M3FN>
     rt.gemm "block.up" %u = %codes * %weight transpose_b scaled %many, %few : !rt.buf<4x2xf32>, !rt.buf<2x2xf32> blocks [1, 8, 4] on "compute" m 4 n 16 k 8 lda 8 ldb 8 ldc 16 : !rt.buf<4x16xbf16>, !rt.buf<4x8xf8E4M3FN>, !rt.buf<16x8xf8E4M3FN>
+    rt.gemm "block.up" %u = %four * %weight transpose_b scaled %of_x, %of_w, %s, %t : !rt.buf<4x1xf8E4M3FN>, !rt.buf<1x1xf8E4M3FN>, !rt.buf<f32>, !rt.buf<f32> blocks [1, 16, 16] on "compute" m 4 n 16 k 8 lda 8 ldb 8 ldc 16 : !rt.buf<4x16xbf16>, !rt.buf<4x8xf4E2M1FN>, !rt.buf<16x8xf4E2M1FN>
     rt.gemm "block.scores" %s = %q * %q transpose_b on "compute" m 4 n 4 k 8 lda 16 ldb 16 ldc 4 alpha 5.000000e-01 : f32 batch 2 stride_a 8 stride_b 8 stride_c 16 : !rt.buf<2x4x4xf32>, !rt.buf<4x2x8xf32>, !rt.buf<4x2x8xf32>
     ```
   }];
@@ -67,29 +70,32 @@ def Rt_AmaxOp : Rt_WorkOp<"amax"> {
   let assemblyFormat = "$label $input `->` $output `on` $stream attr-dict `:` custom<Buf>(type($input)) `->` custom<Buf>(type($output))";
 }
 
-def Rt_QuantizeOp : Rt_WorkOp<"quantize"> {
-  let summary = "Codes of 8 bits and their scales, from numbers";
+def Rt_QuantizeOp : Rt_WorkOp<"quantize", [AttrSizedOperandSegments]> {
+  let summary = "Codes of 8 or 4 bits and their scales, from numbers";
   let description = [{
     What `transformer.quantize` says. The input is a row-major matrix of `rows`
     rows; with `transposed` the codes are the matrix the other way round. `blocks`
     [rows, columns] are those of the codes' matrix.
 
-    Constraints: (C1) the input is f32, bf16 or f16, the codes f8E4M3FN or
-    f8E5M2, both of one number of elements, which `rows` divides, without gaps;
-    (C2) the stream is one of the program's; (C3) either amax and scale are one
-    f32, or there are `blocks`, two numbers above 0, and for each a scale, f32 or
-    (powers of two) f8E8M0FNU, without gaps.
+    Constraints: (C1) the input is f32, bf16 or f16, the codes f8E4M3FN, f8E5M2
+    or f4E2M1FN, both of one number of elements, which `rows` divides, without
+    gaps; (C2) the stream is one of the program's; (C3) either amax and scale are
+    one f32, or there are `blocks`, two numbers above 0, and for each a scale, f32
+    or (powers of two) f8E8M0FNU, without gaps; codes of f4E2M1FN have amax,
+    blocks with scales of f8E4M3FN, and the tensor's scale, one f32.
 
     ```mlir
     rt.quantize "block.n2" %x largest %most : !rt.buf<f32> -> %turned, %scale rows 4 transposed on "compute" : !rt.buf<4x8xbf16> -> !rt.buf<8x4xf8E4M3FN>, !rt.buf<f32>
     rt.quantize "block.n2" %x -> %codes, %many rows 4 blocks [1, 4] on "compute" : !rt.buf<4x8xbf16> -> !rt.buf<4x8xf8E4M3FN>, !rt.buf<4x2xf32>
+    rt.quantize "block.n2" %x largest %most : !rt.buf<f32> -> %four, %of_x of %s : !rt.buf<f32> rows 4 blocks [1, 16] on "compute" : !rt.buf<4x8xbf16> -> !rt.buf<4x8xf4E2M1FN>, !rt.buf<4x1xf8E4M3FN>
     ```
   }];
   let arguments = (ins StrAttr:$label, Rt_Buf:$input, Optional<Rt_Buf>:$amax, Rt_Buf:$codes, Rt_Buf:$scale,
-                       Rt_Int:$rows, UnitAttr:$transposed, DefaultValuedAttr<DenseI64ArrayAttr, "{}">:$blocks,
+                       Optional<Rt_Buf>:$tensor_scale, Rt_Int:$rows, UnitAttr:$transposed, DefaultValuedAttr<DenseI64ArrayAttr, "{}">:$blocks,
                        UnitAttr:$power_of_two, StrAttr:$stream);
   let assemblyFormat = [{
-    $label $input (`largest` $amax^ `:` type($amax))? `->` $codes `,` $scale `rows` $rows (`transposed` $transposed^)?
+    $label $input (`largest` $amax^ `:` type($amax))? `->` $codes `,` $scale (`of` $tensor_scale^ `:` type($tensor_scale))?
+    `rows` $rows (`transposed` $transposed^)?
     (`blocks` $blocks^)? (`power_of_two` $power_of_two^)?
     `on` $stream attr-dict `:` custom<Buf>(type($input)) `->` custom<Buf>(type($codes)) `,` custom<Buf>(type($scale))
   }];

@@ -16,26 +16,44 @@ FailureOr<std::optional<Scaling>> Scaling::of(ContractOp op) {
     for (auto [format, type] : llvm::zip(scaling.formats, types))
       if (auto attribute = dyn_cast<TypeAttr>(type))
         format = attribute.getValue();
-  for (Type format : scaling.formats)
-    if (!isa_and_nonnull<Float8E4M3FNType, Float8E5M2Type>(format))
-      return op.emitOpError()
-             << kScaledName << " needs two formats of 8 bits, got " << given;
+  auto isFour = [](Type format) {
+    return isa_and_nonnull<Float4E2M1FNType>(format);
+  };
+  auto isEight = [](Type format) {
+    return isa_and_nonnull<Float8E4M3FNType, Float8E5M2Type>(format);
+  };
+  bool isOfFour = llvm::all_of(scaling.formats, isFour);
+  if (!isOfFour && !llvm::all_of(scaling.formats, isEight))
+    return op.emitOpError()
+           << kScaledName << " needs two formats of 8 bits, or of 4, got "
+           << given;
   scaling.powerOfTwo = entries.contains("power_of_two");
   if (auto blocks = entries.getAs<DenseI64ArrayAttr>("blocks")) {
     scaling.blocks.assign(blocks.asArrayRef().begin(),
                           blocks.asArrayRef().end());
     auto scales = entries.getAs<TypeAttr>("scales");
     scaling.scales = scales ? scales.getValue() : Type();
-    bool fits = scales && (scaling.scales.isF32() ||
-                           isa<Float8E8M0FNUType>(scaling.scales));
+    bool fits =
+        scales && (isOfFour ? scaling.hasTwoLevels()
+                            : scaling.scales.isF32() ||
+                                  isa<Float8E8M0FNUType>(scaling.scales));
     if (!fits || scaling.blocks.size() != 3 ||
         llvm::any_of(scaling.blocks, [](int64_t size) { return size < 1; }))
       return op.emitOpError() << kScaledName
                               << " needs blocks of three sizes above 0 and "
-                                 "scales of f32 or f8E8M0FNU, got "
-                              << given;
+                                 "scales of "
+                              << (isOfFour ? "f8E4M3FN" : "f32 or f8E8M0FNU")
+                              << ", got " << given;
+  } else if (isOfFour) {
+    return op.emitOpError()
+           << kScaledName << " needs blocks for formats of 4 bits, got "
+           << given;
   }
   return std::optional<Scaling>(scaling);
+}
+
+bool Scaling::hasTwoLevels() const {
+  return isa_and_nonnull<Float8E4M3FNType>(scales);
 }
 
 void Scaling::set(ContractOp op) const {

@@ -8,12 +8,14 @@
 namespace heddle::transformer {
 
 /// Attribute of a contract, a dictionary: the plan's recipe has its operands in
-/// `formats`, two types of 8 bits; with `power_of_two` (unit) their scales are
-/// such. With `blocks`, as a contract has them, each block has a scale, in the
-/// format `scales`. Until `precision-quantize-products` has made codes of them.
+/// `formats`, two types of 8 bits, or f4E2M1FN twice; with `power_of_two`
+/// (unit) their scales are such. With `blocks`, as a contract has them, each
+/// block has a scale, in the format `scales`: of f8E4M3FN beside one of the
+/// tensor. Until `precision-quantize-products` has made codes of them.
 inline constexpr llvm::StringLiteral kScaledName = "transformer.scaled";
-/// Attribute of such a contract without blocks, per operand the mesh axes over
-/// whose ranks parts of one tensor lie, which share its scale.
+/// Attribute of such a contract whose operands' tensors have scales, per
+/// operand the mesh axes over whose ranks parts of one tensor lie, which share
+/// its scale.
 inline constexpr llvm::StringLiteral kScaleAxesName = "transformer.scale_axes";
 
 /// What a recipe wants of a product's operands.
@@ -23,7 +25,11 @@ struct Scaling {
   /// Rows of a block of each operand, and numbers that are summed over; none:
   /// an operand has one scale.
   llvm::SmallVector<int64_t, 3> blocks;
-  mlir::Type scales; ///< of blocks: f32 or f8E8M0FNU
+  mlir::Type scales; ///< of blocks: f32, f8E8M0FNU or f8E4M3FN
+
+  /// Whether a tensor has a scale and its blocks have others.
+  bool hasTwoLevels() const;
+  bool hasTensorScale() const { return blocks.empty() || hasTwoLevels(); }
 
   /// Nothing where it wants nothing; fails, with a message, where the attribute
   /// is no such dictionary.

@@ -17,12 +17,14 @@ def Transformer_ContractOp : Transformer_ComputedRuleOp<"contract", [HasGradient
     y, length] scales belong to blocks: of x rows of the left operand, y of the
     right one and `length` numbers that are summed over, where an operand is the
     matrix of its letters that are kept and those that are summed, its last.
+    Operands whose scales are of two levels come with those of both blocks, then
+    of both tensors.
 
     Constraints: (C1) every letter of the spec stands in at least two of its
-    three lists, and in none of them twice; (C2) there are two scales or none;
-    (C3) with `blocks`, three numbers above 0, the letters that are summed come
-    last in both operands, and scales are matrices of a number per block;
-    without, they are numbers.
+    three lists, and in none of them twice; (C2) there are two scales or none,
+    or with `blocks` four; (C3) with `blocks`, three numbers above 0, the letters that are summed come
+    last in both operands, and scales are matrices of a number per block, the
+    third and fourth numbers; without, they are numbers.
 
     ```mlir
     %q = transformer.contract "b s d, g r k d -> b s g r k" %n1, %wq : (tensor<4x32x64xf32>, tensor<2x2x16x64xf32>) -> tensor<4x32x2x2x16xf32>
@@ -76,25 +78,33 @@ def Transformer_QuantizeOp : Transformer_ComputedRuleOp<"quantize"> {
     of it has a scale, from its own largest magnitude, in a matrix of as many
     numbers as there are blocks. Those at the matrix' ends may be smaller.
 
+    With both, scales are of two levels: with up = 448 x the codes' largest
+    number / `amax` (1 and NaN as above) the tensor's is 1 / up, the third
+    result; that of a block is its own largest magnitude x up / the codes' largest
+    number, rounded to f8E4M3FN; and its numbers are multiplied by up / that
+    scale, or by 0 where it is 0.
+
     These are ops of one rank's program.
 
     Constraints: (C1) `rotate` is a dimension of the input, or 0; (C2) scales
-    are f32, or where they are powers of two f8E8M0FNU; (C3) either `amax`, f32,
-    is there and the scale a number, or `blocks`, two numbers above 0, which are
-    over as many dimensions as `rotate`, if that is not 0, and scales fit. By the
+    are f32, or where they are powers of two f8E8M0FNU, or of two levels
+    f8E4M3FN; (C3) `amax`, f32, is there and the scale a number, or `blocks`, two
+    numbers above 0, which are over as many dimensions as `rotate`, if that is not
+    0, and scales fit; or all of these and a third result, f32, a number. By the
     factor rule the codes have the input's sizes, rotated.
 
     ```mlir
     %n2_codes, %n2_scale = transformer.quantize %n2, %n2_amax : (tensor<4x32x64xbf16>, tensor<f32>) -> (tensor<4x32x64xf8E4M3FN>, tensor<f32>)
     %n2_turned, %n2_scale2 = transformer.quantize %n2, %n2_amax rotate 2 : (tensor<4x32x64xbf16>, tensor<f32>) -> (tensor<64x4x32xf8E4M3FN>, tensor<f32>)
     %n2_blocks, %n2_scales = transformer.quantize %n2 rotate 2 blocks [1, 32] over 2 power_of_two : (tensor<4x32x64xbf16>) -> (tensor<64x4x32xf8E4M3FN>, tensor<64x4xf8E8M0FNU>)
+    %n2_four, %n2_of_blocks, %n2_of_all = transformer.quantize %n2, %n2_amax blocks [1, 16] over 1 : (tensor<4x32x64xbf16>, tensor<f32>) -> (tensor<4x32x64xf4E2M1FN>, tensor<128x4xf8E4M3FN>, tensor<f32>)
     ```
   }];
   let arguments = (ins Transformer_Float:$input, Optional<Transformer_Float>:$amax,
                        DefaultValuedAttr<ConfinedAttr<I64Attr, [IntNonNegative]>, "0">:$rotate,
                        DefaultValuedAttr<DenseI64ArrayAttr, "{}">:$blocks, DefaultValuedAttr<ConfinedAttr<I64Attr, [IntNonNegative]>, "0">:$over,
                        UnitAttr:$power_of_two);
-  let results = (outs Transformer_Float:$codes, Transformer_Float:$scale);
+  let results = (outs Transformer_Float:$codes, Transformer_Float:$scale, Optional<Transformer_Float>:$tensor_scale);
   let assemblyFormat = "$input (`,` $amax^)? (`rotate` $rotate^)? (`blocks` $blocks^)? (`over` $over^)? (`power_of_two` $power_of_two^)? attr-dict `:` functional-type(operands, results)";
   let hasVerifier = 1;
 }

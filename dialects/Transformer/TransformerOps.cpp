@@ -39,9 +39,9 @@ std::string ContractOp::getFactorRule() {
   std::string scales;
   for (size_t i = 0; i < getScales().size(); ++i)
     scales += ", ";
-  bool hasBlocks = !getBlocks().empty() && getScales().size() == 2;
+  bool hasBlocks = !getBlocks().empty() && getScales().size() >= 2;
   if (hasBlocks)
-    scales = ", b.x b.k, b.y b.k";
+    scales.replace(0, 4, ", b.x b.k, b.y b.k");
   return left.str() + scales + "->" + right.str() + "; linear 0 1" +
          (summed.empty() ? "" : "; sum" + summed) +
          (hasBlocks ? "; whole b.x b.y b.k" : "");
@@ -56,7 +56,7 @@ std::string QuantizeOp::getFactorRule() {
   std::rotate(rotated.begin(), rotated.begin() + getRotate(), rotated.end());
   return llvm::join(factors, " ") + (getAmax() ? "," : "") + " -> " +
          llvm::join(rotated, " ") + "," +
-         (getBlocks().empty() ? "" : "b.x b.k");
+         (getBlocks().empty() ? "" : "b.x b.k") + (getTensorScale() ? "," : "");
 }
 
 /// Names for the dimensions of a bias: `o0 o1 ...`.

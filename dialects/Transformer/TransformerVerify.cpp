@@ -30,11 +30,11 @@ static LogicalResult verifyScales(Operation *op, Value scale,
                            << " x " << expected[1] << " blocks, got " << type;
 }
 
-static LogicalResult verifyNumbers(QuantizeOp op) {
-  for (Value number : {Value(op.getAmax()), Value(op.getScale())})
+static LogicalResult verifyNumbers(Operation *op, ValueRange numbers) {
+  for (Value number : numbers)
     if (auto type = cast<RankedTensorType>(number.getType());
         type.getRank() != 0 || !type.getElementType().isF32())
-      return op.emitOpError() << "needs numbers of f32, got " << type;
+      return op->emitOpError() << "needs numbers of f32, got " << type;
   return success();
 }
 
@@ -43,9 +43,9 @@ static LogicalResult verifyBlocks(ContractOp op) {
   ArrayRef<int64_t> blocks = op.getBlocks();
   if (blocks.empty())
     return success();
-  if (blocks.size() != 3 || op.getScales().size() != 2)
+  if (blocks.size() != 3 || op.getScales().empty())
     return op.emitOpError() << "has blocks, so it needs three sizes and two "
-                               "scales";
+                               "scales, or four";
   auto [left, right] = op.getSpec().split("->");
   auto [first, second] = left.split(",");
   const Value operands[] = {op.getLhs(), op.getRhs()};
@@ -68,7 +68,7 @@ static LogicalResult verifyBlocks(ContractOp op) {
                             shape.drop_front(rows), {blocks[i], blocks[2]})))
       return failure();
   }
-  return success();
+  return verifyNumbers(op, op.getScales().drop_front(2));
 }
 
 LogicalResult ContractOp::verify() {
@@ -91,7 +91,8 @@ LogicalResult ContractOp::verify() {
       return emitOpError() << "has letter '" << letter.first()
                            << "' in one list only; it must be in two of '"
                            << getSpec() << "'";
-  if (size_t scales = getScales().size(); scales != 0 && scales != 2) // C2
+  if (size_t scales = getScales().size();
+      scales != 0 && scales != 2 && (scales != 4 || getBlocks().empty())) // C2
     return emitOpError() << "has " << scales
                          << " scales, expected one of each operand or none";
   return verifyBlocks(*this);
@@ -103,17 +104,23 @@ LogicalResult QuantizeOp::verify() {
   if (rotate != 0 && rotate >= rank) // C1
     return emitOpError() << "cannot rotate a tensor of rank " << rank << " by "
                          << rotate;
-  RankedTensorType scale = getScale().getType();
-  if (!scale.getElementType().isF32() &&
-      !(getPowerOfTwo() &&
-        isa<Float8E8M0FNUType>(scale.getElementType()))) // C2
+  Type scale = getScale().getType().getElementType();
+  bool isOfTwo = static_cast<bool>(getTensorScale());
+  if (isOfTwo ? !isa<Float8E4M3FNType>(scale)
+              : !scale.isF32() &&
+                    !(getPowerOfTwo() && isa<Float8E8M0FNUType>(scale))) // C2
     return emitOpError() << "needs scales of f32, or as powers of two of "
-                            "f8E8M0FNU, got "
-                         << scale;
-  if (static_cast<bool>(getAmax()) != getBlocks().empty()) // C3
-    return emitOpError() << "needs either the largest magnitude or blocks";
-  if (getAmax())
-    return verifyNumbers(*this); // C3
+                            "f8E8M0FNU, or of two levels f8E4M3FN, got "
+                         << getScale().getType();
+  if (isOfTwo ? !getAmax() || getBlocks().empty() || getPowerOfTwo()
+              : static_cast<bool>(getAmax()) != getBlocks().empty()) // C3
+    return emitOpError() << "needs either the largest magnitude or blocks, or "
+                            "both and a scale of the tensor, which is no power "
+                            "of two";
+  if (isOfTwo && failed(verifyNumbers(*this, {getAmax(), getTensorScale()})))
+    return failure();
+  if (getAmax() && !isOfTwo)
+    return verifyNumbers(*this, {getAmax(), getScale()}); // C3
   if (over < 1 || over > rank || (rotate != 0 && rotate != over))
     return emitOpError() << "has blocks over " << over
                          << " dimensions of its codes' " << rank // C3

@@ -493,11 +493,6 @@ public:
                ? 2 * each
                : 2 * each + (isSharded ? row * reduceBytes() : each);
   }
-  /// Copies that products read, along each side; codes of fp8 are made anew
-  /// for each product.
-  std::int64_t quantized() const {
-    return point.recipe == "nvfp4" ? 2 * elements * 9 / 16 : 0;
-  }
 
 private:
   std::int64_t gradientBytes() const {
@@ -531,8 +526,7 @@ SegmentStates EstimateTables::makeSegments(const PlanPoint &point) {
     const ParameterFamily &family = families[i];
     const ParameterBytes each(point, list[i], shardsOf(point, family));
     StateBytes bytes;
-    bytes.parameters =
-        each.stored() + (family.shape.size() > 1 ? each.quantized() : 0);
+    bytes.parameters = each.stored();
     bytes.gradients = each.sum();
     bytes.optimizer = each.optimizer(isAdamW);
     bytes.copies = each.whole();

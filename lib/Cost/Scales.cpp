@@ -103,6 +103,8 @@ private:
       const std::string codes = codesOf(operand);
       op.reads.push_back(codes);
       op.reads.push_back(codes + " scale");
+      if (recipe.hasTwoLevels())
+        op.reads.push_back(codes + " scale of the tensor");
     }
     ops.push_back(std::move(op));
   }
@@ -133,11 +135,16 @@ private:
       return;
     const std::string codes = codesOf(operand);
     std::vector<std::string> reads;
-    if (recipe.blockLength == 0)
+    if (recipe.hasTensorScales())
       reads.push_back(largest(product, operand, made));
     BlockOp &op = add(product);
-    op.results = {{codes, codes, operand.rows * operand.summed},
+    op.results = {{codes, codes,
+                   (operand.rows * operand.summed * recipe.codeBits() + 7) / 8},
                   {codes + " scale", codes + " scale", scaleBytes(operand)}};
+    if (recipe.hasTwoLevels()) {
+      const std::string whole = codes + " scale of the tensor";
+      op.results.push_back({whole, whole, kFloat});
+    }
     op.reads = std::move(reads);
     read(op, operand);
   }
@@ -149,8 +156,7 @@ private:
       return (elements + block - 1) / block;
     };
     return count(operand.rows, operand.isParameter ? recipe.weightRows() : 1) *
-           count(operand.summed, recipe.blockLength) *
-           (recipe.hasByteScales ? 1 : kFloat);
+           count(operand.summed, recipe.blockLength) * recipe.blockScaleBytes();
   }
 
   std::string largest(const BlockOp &product, const BlockOp::Operand &operand,

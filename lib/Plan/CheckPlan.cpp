@@ -230,11 +230,6 @@ Result<void> PlanChecker::checkMemoryFeatures() {
 Result<void> PlanChecker::checkPrecision() {
   const PlanPrecision &precision = plan.precision;
   const std::string &recipe = precision.recipe;
-  if (recipe != "fp32" && recipe != "bf16" && recipe != "fp16" &&
-      recipe != "fp8")
-    return notSupported(
-        fmt::format("precision recipe \"{}\"", recipe),
-        "set precision.recipe to \"fp8\", \"bf16\", \"fp16\" or \"fp32\"");
   const bool isNarrow = recipe != "fp32";
   const std::string compute = computeFormat(recipe);
   if (precision.compute != compute)

@@ -85,7 +85,7 @@ static Result<void> checkBlocks(const Plan &plan, const ModelConfig &model,
           "precision recipe \"{}\" with scaling \"{}\": a scale belongs to {} "
           "numbers along '{}' of \"{}\", but each of {} ranks of {} holds {} "
           "of them, no whole blocks; cut it over fewer ranks, or set "
-          "precision.scaling to \"current\"",
+          "precision.recipe to \"fp8\" with scaling \"current\"",
           plan.precision.recipe, plan.precision.scaling, length, side,
           family.instanceName(0), ranks, fmt::join((*dims)[dim], ", "), run);
     run *= ranks;

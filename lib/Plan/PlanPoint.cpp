@@ -240,10 +240,11 @@ Plan planOf(const PlanPoint &point, const ModelConfig &model) {
   plan.offload.optimizer = point.offloadsOptimizer;
   plan.precision.recipe = point.recipe;
   plan.precision.compute = computeFormat(point.recipe);
-  plan.precision.scaling = point.scaling;
-  if (point.recipe == "fp8" && point.scaling.empty())
-    plan.precision.scaling = "current";
-  plan.precision.blockLength = point.blockLength;
+  setDefaultScaling(plan.precision);
+  if (!point.scaling.empty()) {
+    plan.precision.scaling = point.scaling;
+    plan.precision.blockLength = point.blockLength;
+  }
   plan.precision.master = point.hasMaster() ? "fp32" : "none";
   plan.precision.gradients = point.gradients;
   plan.precision.reduce = point.reduceFormat;
@@ -369,9 +370,14 @@ void PointReader::readRest() {
   point.gather = plan.zero.gather;
   point.offloadsOptimizer = plan.offload.optimizer;
   point.recipe = plan.precision.recipe;
-  if (plan.precision.scaling != "current")
+  PlanPrecision usual;
+  usual.recipe = plan.precision.recipe;
+  setDefaultScaling(usual);
+  if (plan.precision.scaling != usual.scaling ||
+      plan.precision.blockLength != usual.blockLength) {
     point.scaling = plan.precision.scaling;
-  point.blockLength = plan.precision.blockLength;
+    point.blockLength = plan.precision.blockLength;
+  }
   point.gradients = plan.precision.gradients;
   point.reduceFormat = plan.precision.reduce;
   point.bucketBytes = plan.buckets.gradientBytes;
@@ -423,8 +429,6 @@ std::vector<std::string> notCompiledYet(const PlanPoint &point,
     names.push_back(fmt::format("context parallelism (cp {})", point.cp));
   if (point.ep > 1)
     names.push_back(fmt::format("expert parallelism (ep {})", point.ep));
-  if (point.recipe == "nvfp4")
-    names.push_back(fmt::format("precision {}", point.recipe));
   if (point.schedule == PlanScheduleKind::DualPipe)
     names.push_back("two copies of the model in numbers (dualpipe)");
   return names;

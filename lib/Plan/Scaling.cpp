@@ -12,11 +12,13 @@
 using namespace heddle;
 
 static constexpr ScalingRecipe kRecipes[] = {
-    {"current", "e4m3", "e4m3", "e5m2", false},
-    {"current_power_of_two", "e4m3", "e4m3", "e5m2", true},
-    {"block", "e4m3", "e4m3", "e4m3", false, 128, true, true},
-    {"block_power_of_two", "e4m3", "e4m3", "e4m3", true, 128, true, true},
-    {"mxfp8", "e4m3", "e4m3", "e4m3", true, 32, false, false, true},
+    {"fp8", "current", "e4m3", "e4m3", "e5m2", false},
+    {"fp8", "current_power_of_two", "e4m3", "e4m3", "e5m2", true},
+    {"fp8", "block", "e4m3", "e4m3", "e4m3", false, 128, true, true},
+    {"fp8", "block_power_of_two", "e4m3", "e4m3", "e4m3", true, 128, true,
+     true},
+    {"fp8", "mxfp8", "e4m3", "e4m3", "e4m3", true, 32, false, false, "e8m0"},
+    {"nvfp4", "nvfp4", "e2m1", "e2m1", "e2m1", false, 16, true, true, "e4m3"},
 };
 
 static const ScalingRecipe *findScaling(std::string_view name) {
@@ -28,25 +30,32 @@ static const ScalingRecipe *findScaling(std::string_view name) {
 
 void detail::readScaling(std::optional<MapReader> &reader,
                          PlanPrecision &precision) {
-  if (precision.recipe != "fp8")
-    return;
   std::vector<std::string> names;
   for (const ScalingRecipe &each : kRecipes)
-    names.emplace_back(each.name);
-  precision.scaling = names.front();
-  if (!reader)
+    if (each.recipe == precision.recipe)
+      names.emplace_back(each.name);
+  if (names.empty())
     return;
-  precision.scaling = reader->choice("scaling", names, names.front());
+  precision.scaling =
+      reader ? reader->choice("scaling", names, names.front()) : names.front();
   const ScalingRecipe *recipe = findScaling(precision.scaling);
   if (!recipe || recipe->blockLength == 0)
     return;
   const std::int64_t length = recipe->blockLength;
+  precision.blockLength = length;
+  if (!reader)
+    return;
   precision.blockLength =
       reader->integer("block_length", IntegerRange::positive(), length);
   if (precision.blockLength != length && !recipe->hasAnyLength)
     reader->fail("block_length",
                  fmt::format("is {}, but scaling \"{}\" has blocks of {}",
                              precision.blockLength, recipe->name, length));
+}
+
+void heddle::setDefaultScaling(PlanPrecision &precision) {
+  std::optional<MapReader> none;
+  detail::readScaling(none, precision);
 }
 
 std::optional<ScalingRecipe> heddle::scalingOf(const PlanPrecision &precision) {

@@ -164,24 +164,30 @@ static int64_t keptSize(StringRef list, StringRef kept, const Tensor &operand) {
   return size;
 }
 
-/// Numbers multiply the product; scales of blocks, the operands.
+/// Numbers multiply the product; scales of blocks, which come first, the
+/// operands.
 template <class Real>
 static Tensor scaledContract(ContractOp op, const Tensor &lhs,
-                             const Tensor &rhs, const Tensor &left,
-                             const Tensor &right) {
+                             const Tensor &rhs, ArrayRef<Tensor> scales) {
   ArrayRef<int64_t> shape = op.getResult().getType().getShape();
+  Tensor product;
   if (ArrayRef<int64_t> blocks = op.getBlocks(); !blocks.empty()) {
     auto [lists, kept] = op.getSpec().split("->");
     auto [first, second] = lists.split(",");
-    return contract<Real>(scaled<Real>(lhs, left, keptSize(first, kept, lhs),
-                                       {blocks[0], blocks[2]}),
-                          scaled<Real>(rhs, right, keptSize(second, kept, rhs),
-                                       {blocks[1], blocks[2]}),
-                          op.getSpec(), shape);
+    product =
+        contract<Real>(scaled<Real>(lhs, scales[0], keptSize(first, kept, lhs),
+                                    {blocks[0], blocks[2]}),
+                       scaled<Real>(rhs, scales[1], keptSize(second, kept, rhs),
+                                    {blocks[1], blocks[2]}),
+                       op.getSpec(), shape);
+    scales = scales.drop_front(2);
+  } else {
+    product = contract<Real>(lhs, rhs, op.getSpec(), shape);
   }
-  Tensor product = contract<Real>(lhs, rhs, op.getSpec(), shape);
-  Real scale =
-      static_cast<Real>(left.floats[0]) * static_cast<Real>(right.floats[0]);
+  if (scales.empty())
+    return product;
+  Real scale = static_cast<Real>(scales[0].floats[0]) *
+               static_cast<Real>(scales[1].floats[0]);
   for (double &element : product.floats)
     element = static_cast<Real>(element) * scale;
   return product;
@@ -195,8 +201,10 @@ static LogicalResult evaluate(ContractOp op, Frame &frame) {
         if (op.getScales().empty())
           return contract<Real>(lhs, rhs, op.getSpec(),
                                 op.getResult().getType().getShape());
-        return scaledContract<Real>(op, lhs, rhs, frame.get(op.getScales()[0]),
-                                    frame.get(op.getScales()[1]));
+        SmallVector<Tensor> scales;
+        for (Value scale : op.getScales())
+          scales.push_back(frame.get(scale));
+        return scaledContract<Real>(op, lhs, rhs, scales);
       });
   frame.set(op.getResult(), std::move(result));
   return success();
@@ -221,14 +229,14 @@ static LogicalResult evaluate(AmaxOp op, Frame &frame) {
 }
 
 /// Input times this is what codes round; the exact reading rounds nothing.
-static float upScale(QuantizeOp op, double amax, double largest) {
+static float upScale(double amax, double largest, bool powerOfTwo) {
   if (!std::isfinite(amax))
     return std::numeric_limits<float>::quiet_NaN();
   if (amax == 0)
     return 1;
   float up = std::min(static_cast<float>(largest) / static_cast<float>(amax),
                       std::numeric_limits<float>::max());
-  return op.getPowerOfTwo() ? std::ldexp(1.0f, std::ilogb(up)) : up;
+  return powerOfTwo ? std::ldexp(1.0f, std::ilogb(up)) : up;
 }
 
 namespace {
@@ -269,37 +277,93 @@ static Tensor turned(QuantizeOp op, const Tensor &input) {
   return codes;
 }
 
+static double largestOf(Type type) {
+  return APFloat::getLargest(cast<FloatType>(type).getFloatSemantics())
+      .convertToDouble();
+}
+
+/// The nearest number of a format, none above its largest.
+static double nearest(float value, Type type) {
+  Tensor one = Tensor::scalar(value);
+  double most = largestOf(type);
+  if (!std::isnan(value))
+    one.floats[0] = std::clamp<double>(value, -most, most);
+  roundTo(one, type, Reading::Rounded);
+  return one.floats[0];
+}
+
+namespace {
+/// What a block is multiplied by, and the scale that undoes it: beside that of
+/// the tensor, where there is one.
+struct BlockScale {
+  float up = 1;
+  double scale = 1;
+};
+} // namespace
+
+/// Of two levels: `tensorUp` brings the tensor's largest number to the largest
+/// code with the largest scale.
+static BlockScale scaleOf(QuantizeOp op, double amax, float tensorUp) {
+  double largest = largestOf(op.getCodes().getType().getElementType());
+  if (!op.getTensorScale()) {
+    float up = upScale(amax, largest, op.getPowerOfTwo());
+    return {up, 1.0f / up};
+  }
+  double scale =
+      nearest(static_cast<float>(amax) * tensorUp / static_cast<float>(largest),
+              op.getScale().getType().getElementType());
+  if (scale == 0)
+    return {0, scale};
+  float up = tensorUp / static_cast<float>(scale);
+  return {std::isinf(up) ? std::numeric_limits<float>::max() : up, scale};
+}
+
+static float tensorUpScale(QuantizeOp op, Frame &frame) {
+  if (!op.getTensorScale())
+    return 1;
+  double largest = largestOf(op.getScale().getType().getElementType()) *
+                   largestOf(op.getCodes().getType().getElementType());
+  return upScale(frame.get(op.getAmax()).floats[0], largest, false);
+}
+
 static LogicalResult evaluate(QuantizeOp op, Frame &frame) {
   auto type = cast<RankedTensorType>(op.getCodes().getType());
   Tensor codes = turned(op, frame.get(op.getInput()));
   Tensor scales =
       Tensor::zeros(cast<RankedTensorType>(op.getScale().getType()));
   const bool rounds = frame.getReading(op.getCodes()) == Reading::Rounded;
-  const double largest =
-      APFloat::getLargest(
+  const double largest = largestOf(type.getElementType());
+  // A GPU's conversions have the largest code where the format has no NaN.
+  const double nan =
+      APFloat::semanticsHasNaN(
           cast<FloatType>(type.getElementType()).getFloatSemantics())
-          .convertToDouble();
+          ? std::numeric_limits<double>::quiet_NaN()
+          : largest;
+  const bool isOfTensor = op.getAmax() && !op.getTensorScale();
+  const float tensorUp = rounds ? tensorUpScale(op, frame) : 1;
   int64_t columns = countElements(type.getShape().take_back(op.getOver()));
   int64_t rows = static_cast<int64_t>(codes.floats.size()) / columns;
   Matrix matrix{codes.floats, rows, columns,
                 blockOf(op.getBlocks(), rows, columns)};
   auto scale = scales.floats.begin();
   matrix.forBlocks([&](ArrayRef<double *> block) {
-    double amax = op.getAmax() ? frame.get(op.getAmax()).floats[0] : 0;
-    if (!op.getAmax())
+    double amax = isOfTensor ? frame.get(op.getAmax()).floats[0] : 0;
+    if (!isOfTensor)
       for (double *value : block)
         amax = larger(amax, *value);
-    const float up = rounds ? upScale(op, amax, largest) : 1;
-    *scale++ = 1.0f / up;
+    const BlockScale own = rounds ? scaleOf(op, amax, tensorUp) : BlockScale();
+    *scale++ = own.scale;
     for (double *value : block) {
-      const float each = static_cast<float>(*value) * up;
+      const float each = static_cast<float>(*value) * own.up;
       if (rounds)
-        *value = std::isnan(each) ? each
+        *value = std::isnan(each) ? nan
                                   : std::clamp<double>(each, -largest, largest);
     }
   });
   frame.set(op.getCodes(), std::move(codes));
   frame.set(op.getScale(), std::move(scales));
+  if (op.getTensorScale())
+    frame.set(op.getTensorScale(), Tensor::scalar(1.0f / tensorUp));
   return success();
 }
 

@@ -25,10 +25,10 @@ std::string FunctionPrinter::number(Operation *op, int64_t constant) const {
 }
 
 std::string FunctionPrinter::bytes(Operation *op, Value buffer) const {
-  int64_t each = typeOf(buffer).getElementBytes();
+  rt::BufType type = typeOf(buffer);
   if (names.numbers.nameOf(op).empty())
-    return std::to_string(typeOf(buffer).getNumElements() * each);
-  return formatv("{0} * {1}", number(op, 0), each);
+    return std::to_string(type.getBytes(type.getNumElements()));
+  return formatv("{0} * {1}", number(op, 0), type.getElementBytes());
 }
 
 std::string FunctionPrinter::stream(StringRef name) const {

@@ -41,6 +41,9 @@ void FunctionPrinter::printGemm(rt::GemmOp op) {
         ", .scales = {0}, .block_a = {1}, .block_b = {2}, .block_k = {3}",
         dtypeName(typeOf(op.getScales()[0]).getElementType()), blocks[0],
         blocks[1], blocks[2]);
+  if (op.getScales().size() == 4)
+    args += formatv(", .tensor_scale_a = {0}, .tensor_scale_b = {1}",
+                    get(op.getScales()[2]), get(op.getScales()[3]));
   statement(op,
             formatv("gemm({0}, {{{1}}, {2}, {3}, {4})", stream(op.getStream()),
                     args, get(op.getA()), get(op.getB()), get(op.getC())));
@@ -72,6 +75,8 @@ void FunctionPrinter::printQuantize(rt::QuantizeOp op) {
     args += formatv(", .scales = {0}, .block_rows = {1}, .block_columns = {2}",
                     dtypeName(typeOf(op.getScale()).getElementType()),
                     blocks[0], blocks[1]);
+  if (Value scale = op.getTensorScale())
+    args += formatv(", .tensor_scale = {0}", get(scale));
   statement(op, formatv("quantize({0}, {{{1}}, {2}, {3}, {4}, {5})",
                         stream(op.getStream()), args, get(op.getInput()),
                         op.getAmax() ? get(op.getAmax()) : "nullptr",

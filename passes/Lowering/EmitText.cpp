@@ -92,6 +92,8 @@ StringRef elementType(Type type) {
     return "f8e5m2";
   if (isa<Float8E8M0FNUType>(type))
     return "f8e8m0";
+  if (isa<Float4E2M1FNType>(type))
+    return "f4e2m1";
   if (type.isInteger(8))
     return "int8_t";
   return type.isInteger(64) ? "int64_t" : "int32_t";
@@ -122,6 +124,8 @@ StringRef dtypeName(Type type) {
     return "HEDDLE_RT_F8E5M2";
   if (isa<Float8E8M0FNUType>(type))
     return "HEDDLE_RT_F8E8M0";
+  if (isa<Float4E2M1FNType>(type))
+    return "HEDDLE_RT_F4E2M1";
   return type.isInteger(64) ? "HEDDLE_RT_I64" : "HEDDLE_RT_I32";
 }
 

@@ -296,7 +296,8 @@ LogicalResult BlockLowering::lowerContract(transformer::ContractOp op) {
     std::swap(a, b);
     std::swap(m, n);
     std::swap(lhs, rhs);
-    std::reverse(scales.begin(), scales.end());
+    for (size_t i = 0; i < scales.size(); i += 2) // of blocks, then of tensors
+      std::swap(scales[i], scales[i + 1]);
     if (!blocks.empty())
       std::swap(blocks[0], blocks[1]);
   }
@@ -345,7 +346,8 @@ LogicalResult BlockLowering::lowerQuantize(transformer::QuantizeOp op) {
   rt::QuantizeOp::create(
       builder, op.getLoc(), labelOf(op), placeOf(op.getInput()),
       op.getAmax() ? placeOf(op.getAmax()) : Value(), placeOf(op.getCodes()),
-      placeOf(op.getScale()), rows, rotate != 0, op.getBlocks(),
-      op.getPowerOfTwo(), stream);
+      placeOf(op.getScale()),
+      op.getTensorScale() ? placeOf(op.getTensorScale()) : Value(), rows,
+      rotate != 0, op.getBlocks(), op.getPowerOfTwo(), stream);
   return success();
 }

@@ -63,8 +63,10 @@ static void setBlocks(Scaling &scaling, const ScalingRecipe &recipe,
   for (Role role : roles)
     scaling.blocks.push_back(role == Role::Weight ? recipe.weightRows() : 1);
   scaling.blocks.push_back(recipe.blockLength);
-  scaling.scales = recipe.hasByteScales ? Type(Float8E8M0FNUType::get(context))
-                                        : Type(Float32Type::get(context));
+  scaling.scales =
+      recipe.blockScales == "e8m0"   ? Type(Float8E8M0FNUType::get(context))
+      : recipe.blockScales == "e4m3" ? Type(Float8E4M3FNType::get(context))
+                                     : Type(Float32Type::get(context));
 }
 
 void heddle::markScaledProducts(ModuleOp module, const ScalingRecipe &recipe,
@@ -74,6 +76,8 @@ void heddle::markScaledProducts(ModuleOp module, const ScalingRecipe &recipe,
     std::string_view word = role == Role::Activation ? recipe.activation
                             : role == Role::Weight   ? recipe.weight
                                                      : recipe.gradient;
+    if (word == "e2m1")
+      return Float4E2M1FNType::get(context);
     if (word == "e4m3")
       return Float8E4M3FNType::get(context);
     return Float8E5M2Type::get(context);

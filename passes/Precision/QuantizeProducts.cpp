@@ -55,6 +55,7 @@ public:
 private:
   struct Codes {
     Value codes, scale;
+    Value tensorScale;   ///< beside those of blocks; else none
     std::string letters; ///< of the codes
   };
   /// So many dimensions of an operand are summed over, its last when it has
@@ -69,9 +70,9 @@ private:
       return failure();
     if (!*scaling)
       return success();
-    bool hasBlocks = !(*scaling)->blocks.empty();
     auto axes = op->getAttrOfType<ArrayAttr>(kScaleAxesName);
-    if (!hasBlocks && (!axes || axes.size() != 2))
+    bool hasAxes = (*scaling)->hasTensorScale();
+    if (hasAxes && (!axes || axes.size() != 2))
       return op.emitOpError()
              << "is to be scaled, but has no " << kScaleAxesName;
     auto [left, result] = op.getSpec().split("->");
@@ -85,14 +86,16 @@ private:
       if (failed(sum))
         return failure();
       operands[i] = codesOf(op, values[i], lists[i], *sum, **scaling, i,
-                            hasBlocks ? ArrayAttr() : cast<ArrayAttr>(axes[i]));
+                            hasAxes ? cast<ArrayAttr>(axes[i]) : ArrayAttr());
     }
+    SmallVector<Value> scales = {operands[0].scale, operands[1].scale};
+    if ((*scaling)->hasTwoLevels())
+      scales.append({operands[0].tensorScale, operands[1].tensorScale});
     auto product = ContractOp::create(
         builder, op.getLoc(), op.getType(),
         operands[0].letters + ", " + operands[1].letters + " -> " +
             result.trim().str(),
-        operands[0].codes, operands[1].codes,
-        ValueRange({operands[0].scale, operands[1].scale}), (*scaling)->blocks);
+        operands[0].codes, operands[1].codes, scales, (*scaling)->blocks);
     if (StringRef name = getName(op.getResult()); !name.empty())
       setNames(product, {name.str()});
     op.replaceAllUsesWith(product.getResult());
@@ -133,29 +136,33 @@ private:
       SmallVector<int64_t> shape(type.getShape());
       std::rotate(shape.begin(), shape.begin() + sum.rotate, shape.end());
       auto codesType = RankedTensorType::get(shape, scaling.formats[operand]);
-      QuantizeOp made =
-          axes ? ofTensor(op, value, codesType, sum, scaling, axes)
-               : ofBlocks(op, value, codesType, sum, scaling, operand);
+      auto made = quantizeOf(op, value, codesType, sum, scaling, operand, axes);
       std::string name = nameOf(value).str() + (sum.rotate ? "_turned" : "");
-      setNames(made,
-               {uniqueName(name + "_codes"), uniqueName(name + "_scale")});
+      SmallVector<std::string> results = {name + "_codes", name + "_scale"};
+      if (made.getTensorScale())
+        results.push_back(name + "_tensor_scale");
+      for (std::string &result : results)
+        result = uniqueName(result);
+      setNames(made, results);
       known.codes = made.getCodes();
       known.scale = made.getScale();
+      known.tensorScale = made.getTensorScale();
     }
-    return {known.codes, known.scale, llvm::join(letters, " ")};
-  }
-
-  QuantizeOp ofTensor(ContractOp op, Value value, RankedTensorType codes,
-                      Sum sum, const Scaling &scaling, ArrayAttr axes) {
-    Value amax = amaxOf(op, value, axes);
-    return QuantizeOp::create(builder, op.getLoc(), codes, amax.getType(),
-                              value, amax, sum.rotate, ArrayRef<int64_t>(), 0,
-                              scaling.powerOfTwo);
+    return {known.codes, known.scale, known.tensorScale,
+            llvm::join(letters, " ")};
   }
 
   /// Blocks find their scales themselves: no rank holds a part of one.
-  QuantizeOp ofBlocks(ContractOp op, Value value, RankedTensorType codes,
-                      Sum sum, const Scaling &scaling, unsigned operand) {
+  QuantizeOp quantizeOf(ContractOp op, Value value, RankedTensorType codes,
+                        Sum sum, const Scaling &scaling, unsigned operand,
+                        ArrayAttr axes) {
+    auto number = RankedTensorType::get({}, builder.getF32Type());
+    Value amax = axes ? amaxOf(op, value, axes) : Value();
+    Type tensorScale = scaling.hasTwoLevels() ? number : Type();
+    if (scaling.blocks.empty())
+      return QuantizeOp::create(builder, op.getLoc(), codes, number,
+                                tensorScale, value, amax, sum.rotate,
+                                ArrayRef<int64_t>(), 0, scaling.powerOfTwo);
     const int64_t block[] = {scaling.blocks[operand], scaling.blocks[2]};
     auto countOf = [](ArrayRef<int64_t> sizes, int64_t block) {
       return llvm::divideCeilSigned(ShapedType::getNumElements(sizes), block);
@@ -164,9 +171,9 @@ private:
         {countOf(codes.getShape().drop_back(sum.over), block[0]),
          countOf(codes.getShape().take_back(sum.over), block[1])},
         scaling.scales);
-    return QuantizeOp::create(builder, op.getLoc(), codes, scales, value,
-                              Value(), sum.rotate, ArrayRef(block), sum.over,
-                              scaling.powerOfTwo);
+    return QuantizeOp::create(builder, op.getLoc(), codes, scales, tensorScale,
+                              value, amax, sum.rotate, ArrayRef(block),
+                              sum.over, scaling.powerOfTwo);
   }
 
   /// The largest magnitude over all ranks that hold parts of the tensor.

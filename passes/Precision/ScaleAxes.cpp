@@ -23,8 +23,10 @@ public:
       return failure();
     if (!*scaling)
       return success();
-    if (!(*scaling)->blocks.empty())
-      return checkBlocks((*scaling)->blocks);
+    if (!(*scaling)->blocks.empty() && failed(checkBlocks((*scaling)->blocks)))
+      return failure();
+    if (!(*scaling)->hasTensorScale())
+      return success();
     SmallVector<Attribute> lists;
     for (Value operand : {op.getLhs(), op.getRhs()})
       lists.push_back(axesOf(operand));
@@ -99,7 +101,7 @@ private:
              << "has a scale for each " << block << " numbers of '"
              << getName(operand) << "', but a rank holds " << run
              << " of them in a row; cut it so that ranks hold whole blocks, or "
-                "set precision.scaling to \"current\"";
+                "set precision.recipe to \"fp8\" with scaling \"current\"";
     }
     return success();
   }

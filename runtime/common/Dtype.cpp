@@ -18,9 +18,17 @@ int64_t bytesOf(heddle_rt_dtype dtype) {
   case HEDDLE_RT_F8E5M2:
   case HEDDLE_RT_F8E8M0:
     return 1;
+  case HEDDLE_RT_F4E2M1:
+    return 0;
   }
   return 0;
 }
+
+int64_t bytesOf(heddle_rt_dtype dtype, int64_t elements) {
+  return isPacked(dtype) ? (elements + 1) / 2 : elements * bytesOf(dtype);
+}
+
+bool isPacked(heddle_rt_dtype dtype) { return dtype == HEDDLE_RT_F4E2M1; }
 
 const char *nameOf(heddle_rt_dtype dtype) {
   switch (dtype) {
@@ -44,12 +52,15 @@ const char *nameOf(heddle_rt_dtype dtype) {
     return "f8e5m2";
   case HEDDLE_RT_F8E8M0:
     return "f8e8m0";
+  case HEDDLE_RT_F4E2M1:
+    return "f4e2m1";
   }
   return "no dtype";
 }
 
 bool isCode(heddle_rt_dtype dtype) {
-  return dtype == HEDDLE_RT_F8E4M3 || dtype == HEDDLE_RT_F8E5M2;
+  return dtype == HEDDLE_RT_F8E4M3 || dtype == HEDDLE_RT_F8E5M2 ||
+         isPacked(dtype);
 }
 
 } // namespace heddle::runtime

@@ -8,7 +8,7 @@ namespace heddle::runtime {
 GemmCall::GemmCall(const heddle_rt_gemm_args &given) : args(given) {
   const auto &[name, m, n, k, lda, ldb, ldc, ta, tb, alpha, beta, da, db, dc,
                batch, sa, sb, sc, scaleA, scaleB, scales, blockA, blockB,
-               blockK] = given;
+               blockK, tensorA, tensorB] = given;
   a = {"a", ta ? k : m, ta ? m : k, lda, sa, da};
   b = {"b", tb ? n : k, tb ? k : n, ldb, sb, db};
   c = {"c", m, n, ldc, sc, dc};
@@ -61,7 +61,7 @@ bool overlap(const Matrix &c, const void *out, const Matrix &x, const void *in,
   const int64_t size = bytesOf(c.dtype);
   const auto o = int64_t(reinterpret_cast<uintptr_t>(out));
   const auto i = int64_t(reinterpret_cast<uintptr_t>(in));
-  if (o >= i + span(x, batch) * bytesOf(x.dtype) ||
+  if (o >= i + bytesOf(x.dtype, span(x, batch)) ||
       i >= o + span(c, batch) * size)
     return false;
   if (c.dtype != x.dtype || c.leading != x.leading || (o - i) % size != 0)
@@ -72,17 +72,28 @@ bool overlap(const Matrix &c, const void *out, const Matrix &x, const void *in,
 
 void declare(std::vector<heddle_rt_access> &accesses, const Matrix &matrix,
              const void *data, int64_t batch, int32_t writes) {
+  if (isPacked(matrix.dtype)) { // without gaps
+    accesses.push_back(
+        {data, bytesOf(matrix.dtype, span(matrix, batch)), writes});
+    return;
+  }
   const std::vector<Extent> extents = {{batch, matrix.stride},
                                        {matrix.rows, matrix.leading},
                                        {matrix.columns, 1}};
   appendRuns(accesses, data, bytesOf(matrix.dtype), extents, writes);
 }
 
+/// Codes that share bytes have no gaps between them.
+bool isDense(const Matrix &matrix) {
+  return !runtime::isPacked(matrix.dtype) || matrix.leading == matrix.columns;
+}
+
 heddle_rt_status checkScales(const GemmCall &gemm, bool isOfCodes) {
   const heddle_rt_gemm_args &args = gemm.args;
   if ((args.scale_a != nullptr) != isOfCodes ||
       (args.scale_b != nullptr) != isOfCodes)
-    return invalid("{}: operands of 8 bits have a scale each, others have none",
+    return invalid("{}: operands that are codes have a scale each, others have "
+                   "none",
                    gemm.name());
   const bool hasAny = args.block_a || args.block_b || args.block_k;
   const bool hasAll = args.block_a > 0 && args.block_b > 0 && args.block_k > 0;
@@ -92,10 +103,25 @@ heddle_rt_status checkScales(const GemmCall &gemm, bool isOfCodes) {
                    "sizes above 0 belong to one product of codes in which B is "
                    "transposed and A is not",
                    gemm.name(), args.block_a, args.block_b, args.block_k);
-  const bool isFloat = args.scales == HEDDLE_RT_F32;
-  if (!isFloat && !(hasAny && args.scales == HEDDLE_RT_F8E8M0))
-    return invalid("{}: scales are f32, or of blocks f8e8m0, got {}",
+  const bool isOfTwo = gemm.hasTwoLevels();
+  if (isOfTwo
+          ? !hasAny || !isPacked(args.a)
+          : isPacked(args.a) || (args.scales != HEDDLE_RT_F32 &&
+                                 !(hasAny && args.scales == HEDDLE_RT_F8E8M0)))
+    return invalid("{}: scales are f32, or of blocks f8e8m0, or of blocks of "
+                   "f4e2m1, f8e4m3; got {} of {}",
+                   gemm.name(), nameOf(args.scales), nameOf(args.a));
+  if (isOfTwo != (args.tensor_scale_a != nullptr) ||
+      isOfTwo != (args.tensor_scale_b != nullptr))
+    return invalid("{}: scales of tensors belong to those of blocks of f8e4m3, "
+                   "got {}",
                    gemm.name(), nameOf(args.scales));
+  if (!isDense(gemm.a) || !isDense(gemm.b))
+    return invalid(
+        "{}: codes of 4 bits lie without gaps, but rows of {} and {} "
+        "are {} and {} apart",
+        gemm.name(), gemm.a.columns, gemm.b.columns, gemm.a.leading,
+        gemm.b.leading);
   return HEDDLE_RT_OK;
 }
 
@@ -112,11 +138,12 @@ heddle_rt_status GemmCall::check(const void *a, const void *b,
   const bool isPlain = known && args.b == args.a &&
                        (args.c == args.a || args.c == HEDDLE_RT_F32);
   const bool isOfCodes = isScaled() && isCode(args.b) &&
+                         isPacked(args.a) == isPacked(args.b) &&
                          (args.c == HEDDLE_RT_BF16 || args.c == HEDDLE_RT_F32);
   if (!isPlain && !isOfCodes)
     return invalid("{}: {} x {} -> {} is no product there is; f32 x f32 -> "
                    "f32, bf16 x bf16 -> bf16 or f32, f16 x f16 -> f16 or f32, "
-                   "and formats of 8 bits -> bf16 or f32 are",
+                   "and formats of 8 bits, or of 4, -> bf16 or f32 are",
                    gemm.name(), nameOf(args.a), nameOf(args.b), nameOf(args.c));
   HEDDLE_RT_TRY(checkScales(gemm, isOfCodes));
   HEDDLE_RT_TRY(checkMatrix(gemm, gemm.a, a));
@@ -151,6 +178,9 @@ std::vector<heddle_rt_access> GemmCall::accesses(const void *a, const void *b,
          {std::pair(args.scale_a, scalesOf(args.m, args.block_a)),
           std::pair(args.scale_b, scalesOf(args.n, args.block_b))})
       all.push_back({scales, count * bytesOf(args.scales), 0});
+  for (const float *scale : {args.tensor_scale_a, args.tensor_scale_b})
+    if (scale)
+      all.push_back({scale, sizeof *scale, 0});
   return all;
 }
 

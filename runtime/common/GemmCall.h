@@ -32,6 +32,10 @@ struct GemmCall {
   /// each code by that of its block.
   bool isScaled() const;
   bool hasBlocks() const { return args.block_k > 0; }
+  /// Whether operands have scales beside those of their blocks.
+  bool hasTwoLevels() const {
+    return isScaled() && args.scales == HEDDLE_RT_F8E4M3;
+  }
   /// Numbers that belong to an operand of so many rows, with blocks of some.
   int64_t scalesOf(int64_t rows, int64_t blockRows) const;
   bool isEmpty() const { return args.batch == 0 || args.m == 0 || args.n == 0; }

@@ -35,6 +35,11 @@ const char *quantizeName(const heddle_rt_quantize_args &args) {
   return orUnnamed(args.name, "quantize");
 }
 
+/// Whether a tensor has a scale and its blocks have others.
+static bool hasTwoLevels(const heddle_rt_quantize_args &args) {
+  return args.scales == HEDDLE_RT_F8E4M3;
+}
+
 heddle_rt_status checkQuantize(const heddle_rt_quantize_args &args,
                                const void *input, const float *amax,
                                const void *codes, const void *scale) {
@@ -48,26 +53,32 @@ heddle_rt_status checkQuantize(const heddle_rt_quantize_args &args,
     return invalid("{}: blocks of {} x {}: expected two sizes above 0, or 0 "
                    "for one scale",
                    name, args.block_rows, args.block_columns);
-  const bool hasBlocks = args.block_rows > 0;
-  if (hasBlocks && amax)
+  if (!isScalable(args.input) || !isCode(args.codes))
+    return invalid("{}: makes f8e4m3, f8e5m2 or f4e2m1 of f32, bf16 or f16, "
+                   "got {} of {}",
+                   name, nameOf(args.codes), nameOf(args.input));
+  const bool hasBlocks = args.block_rows > 0, isOfTwo = hasTwoLevels(args);
+  if (hasBlocks && amax && !isOfTwo)
     return invalid("{}: blocks have largest magnitudes of their own, but amax "
                    "is there",
                    name);
-  if ((!hasBlocks && !amax) || !scale || (elements > 0 && (!input || !codes)))
+  if (((!hasBlocks || isOfTwo) && !amax) || !scale ||
+      (elements > 0 && (!input || !codes)))
     return invalid("{}: input, amax, codes or scale is NULL", name);
-  if (!isScalable(args.input) || !isCode(args.codes))
-    return invalid("{}: makes f8e4m3 or f8e5m2 of f32, bf16 or f16, got {} of "
-                   "{}",
-                   name, nameOf(args.codes), nameOf(args.input));
   const bool isPower =
       args.scales == HEDDLE_RT_F8E8M0 && hasBlocks && args.power_of_two;
-  if (args.scales != HEDDLE_RT_F32 && !isPower)
+  if (isOfTwo
+          ? !hasBlocks || !isPacked(args.codes) || args.power_of_two
+          : isPacked(args.codes) || (args.scales != HEDDLE_RT_F32 && !isPower))
     return invalid("{}: scales are f32, or of blocks, powers of two, f8e8m0, "
-                   "got {}",
-                   name, nameOf(args.scales));
+                   "or of blocks of f4e2m1, f8e4m3; got {} of {}",
+                   name, nameOf(args.scales), nameOf(args.codes));
+  if (isOfTwo != (args.tensor_scale != nullptr))
+    return invalid("{}: tensor_scale belongs to scales of f8e4m3, got {}", name,
+                   nameOf(args.scales));
   const auto in = reinterpret_cast<uintptr_t>(input),
              out = reinterpret_cast<uintptr_t>(codes);
-  if (in < out + uint64_t(elements) &&
+  if (in < out + uint64_t(bytesOf(args.codes, elements)) &&
       out < in + uint64_t(elements * bytesOf(args.input)))
     return invalid("{}: codes overlap the input", name);
   return HEDDLE_RT_OK;
@@ -86,10 +97,12 @@ quantizeAccesses(const heddle_rt_quantize_args &args, const void *input,
   }
   std::vector<heddle_rt_access> all = {
       {input, elements * bytesOf(args.input), 0},
-      {codes, elements, 1},
+      {codes, bytesOf(args.codes, elements), 1},
       {scale, scales * bytesOf(args.scales), 1}};
   if (amax)
     all.push_back({amax, sizeof *amax, 0});
+  if (args.tensor_scale)
+    all.push_back({args.tensor_scale, sizeof *args.tensor_scale, 1});
   return all;
 }
 

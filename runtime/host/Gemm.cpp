@@ -27,6 +27,8 @@ const std::byte *at(const void *base, const Matrix &matrix, int64_t product) {
 /// What the sum of products is multiplied by.
 float alphaOf(const GemmCall &gemm) {
   const heddle_rt_gemm_args &args = gemm.args;
+  if (gemm.hasTwoLevels())
+    return args.alpha * (*args.tensor_scale_a * *args.tensor_scale_b);
   if (!gemm.isScaled() || gemm.hasBlocks())
     return args.alpha;
   return args.alpha * (*static_cast<const float *>(args.scale_a) *
@@ -68,6 +70,14 @@ void widenFrom(const Matrix &matrix, const std::byte *data,
       to[size_t(row * matrix.columns + column)] =
           widen(from[row * matrix.leading + column]);
 }
+/// The same of codes two of which share a byte, without gaps.
+void unpackFrom(const std::byte *data, std::vector<float> &to) {
+  for (size_t i = 0; i < to.size(); ++i) {
+    const auto both = std::to_integer<unsigned>(data[i / 2]);
+    to[i] =
+        widen(heddle::f4e2m1{uint8_t(i % 2 == 0 ? both & 0xfu : both >> 4)});
+  }
+}
 std::vector<float> widened(const Matrix &matrix, const std::byte *data) {
   std::vector<float> to(size_t(matrix.rows * matrix.columns));
   switch (matrix.dtype) {
@@ -79,6 +89,9 @@ std::vector<float> widened(const Matrix &matrix, const std::byte *data) {
     break;
   case HEDDLE_RT_F8E5M2:
     widenFrom<heddle::f8e5m2>(matrix, data, to);
+    break;
+  case HEDDLE_RT_F4E2M1:
+    unpackFrom(data, to);
     break;
   default:
     widenFrom<heddle::f16>(matrix, data, to);
@@ -105,6 +118,9 @@ std::vector<float> operand(const GemmCall &gemm, const Matrix &matrix,
     return values;
   if (gemm.args.scales == HEDDLE_RT_F8E8M0)
     scaleBlocks<heddle::f8e8m0>(values, matrix.columns, scales, blockRows,
+                                gemm.args.block_k);
+  else if (gemm.hasTwoLevels())
+    scaleBlocks<heddle::f8e4m3>(values, matrix.columns, scales, blockRows,
                                 gemm.args.block_k);
   else
     scaleBlocks<float>(values, matrix.columns, scales, blockRows,

@@ -56,40 +56,79 @@ struct Turned {
   }
 };
 
+/// Where codes go.
+template <class Code>
+struct Codes {
+  Code *at;
+  /// Whether rows of so many share no byte, so that threads may write them.
+  static bool areApart(int64_t) { return true; }
+  void put(int64_t i, Code code) const { at[i] = code; }
+};
+template <>
+struct Codes<heddle::f4e2m1> {
+  uint8_t *at; ///< two a byte
+  static bool areApart(int64_t columns) { return columns % 2 == 0; }
+  /// The first of a byte is put before the second.
+  void put(int64_t i, heddle::f4e2m1 code) const {
+    at[i / 2] =
+        uint8_t(i % 2 == 0 ? code.bits : at[i / 2] | uint8_t(code.bits << 4));
+  }
+};
+
 template <class T, class Code, class Scale>
 struct Quantize {
+  static constexpr bool kHasTwoLevels = std::is_same_v<Scale, heddle::f8e4m3>;
+
   Turned<T> input;
   int64_t blockRows, blockColumns;
   bool powerOfTwo;
   const float *amax; ///< of all, or null
-  Code *codes;
+  Codes<Code> codes;
   Scale *scales;
+  float *tensorScale; ///< where there are two levels
 
   void run(int threads) const {
     const int64_t down = countBlocks(input.rows, blockRows),
                   across = countBlocks(input.columns, blockColumns);
     std::vector<float> ups(size_t(down * across));
+    const float tensorUp = findTensorUp();
 #pragma omp parallel for num_threads(threads)
-    for (int64_t block = 0; block < down * across; ++block) {
-      const float most =
-          amax ? *amax : findLargest(block / across, block % across);
-      const float up =
-          heddle::upScale(most, heddle::largest(Code()), powerOfTwo);
-      ups[size_t(block)] = up;
-      heddle::narrow(1.0f / up, scales[block]);
-    }
-#pragma omp parallel for num_threads(threads)
+    for (int64_t block = 0; block < down * across; ++block)
+      ups[size_t(block)] =
+          findUp(block / across, block % across, tensorUp, scales[block]);
+    const int writers = Codes<Code>::areApart(input.columns) ? threads : 1;
+#pragma omp parallel for num_threads(writers)
     for (int64_t row = 0; row < input.rows; ++row)
       for (int64_t block = 0; block < across; ++block) {
         const float up = ups[size_t(row / blockRows * across + block)];
         for (int64_t column = block * blockColumns; column < endOf(block);
-             ++column)
-          heddle::narrow(input.at(row, column) * up,
-                         codes[row * input.columns + column]);
+             ++column) {
+          Code code;
+          heddle::narrow(input.at(row, column) * up, code);
+          codes.put(row * input.columns + column, code);
+        }
       }
   }
 
 private:
+  float findTensorUp() const {
+    if constexpr (!kHasTwoLevels)
+      return 1;
+    const float up = heddle::tensorUpScale(*amax, heddle::largest(Code()));
+    *tensorScale = 1.0f / up;
+    return up;
+  }
+  /// What a block is multiplied by, and its scale.
+  float findUp(int64_t down, int64_t across, float tensorUp,
+               Scale &scale) const {
+    const float most =
+        amax && !kHasTwoLevels ? *amax : findLargest(down, across);
+    if constexpr (kHasTwoLevels)
+      return heddle::blockScale(most, tensorUp, heddle::largest(Code()), scale);
+    const float up = heddle::upScale(most, heddle::largest(Code()), powerOfTwo);
+    heddle::narrow(1.0f / up, scale);
+    return up;
+  }
   int64_t endOf(int64_t block) const {
     return std::min((block + 1) * blockColumns, input.columns);
   }
@@ -124,8 +163,9 @@ heddle_rt_status queueQuantize(heddle_rt_stream *stream,
       hasBlocks ? args.block_columns : std::max<int64_t>(columns, 1),
       args.power_of_two != 0,
       at.amax,
-      static_cast<Code *>(at.codes),
-      static_cast<Scale *>(at.scales)};
+      {static_cast<decltype(Codes<Code>::at)>(at.codes)},
+      static_cast<Scale *>(at.scales),
+      args.tensor_scale};
   const Trace::Call call{"quantize",
                          heddle::runtime::quantizeName(args),
                          stream->late,
@@ -158,6 +198,8 @@ template <class T>
 heddle_rt_status quantizeFrom(heddle_rt_stream *stream,
                               const heddle_rt_quantize_args &args,
                               const Pointers &at) {
+  if (args.codes == HEDDLE_RT_F4E2M1)
+    return queueQuantize<T, heddle::f4e2m1, heddle::f8e4m3>(stream, args, at);
   return args.codes == HEDDLE_RT_F8E4M3
              ? quantizeInto<T, heddle::f8e4m3>(stream, args, at)
              : quantizeInto<T, heddle::f8e5m2>(stream, args, at);

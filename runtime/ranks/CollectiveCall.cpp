@@ -25,8 +25,9 @@ std::vector<heddle_rt_access> CollectiveCall::accesses() const {
 
 heddle_rt_status checkDtype(const CollectiveCall &call) {
   if (bytesOf(call.dtype) == 0)
-    return invalid("heddle_rt_{}: dtype {} does not exist", call.operation,
-                   int(call.dtype));
+    return invalid("heddle_rt_{}: dtype {} does not exist, or has no whole "
+                   "bytes to move",
+                   call.operation, int(call.dtype));
   return HEDDLE_RT_OK;
 }
 

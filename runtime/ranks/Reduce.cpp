@@ -64,6 +64,7 @@ void reduce(void *output, const std::vector<const void *> &parts,
   case HEDDLE_RT_F8E4M3:
   case HEDDLE_RT_F8E5M2:
   case HEDDLE_RT_F8E8M0:
+  case HEDDLE_RT_F4E2M1:
     return; // refused: checkAllReduce, checkReduceScatter
   }
 }

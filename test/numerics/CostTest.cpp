@@ -93,7 +93,7 @@ TrainSettings settingsOf(const Shape &shape) {
   train.sequenceLength = shape.sequence;
   train.globalBatch = shape.dp * shape.microBatch * shape.microBatches;
   train.optimizer.kind = shape.optimizer;
-  train.precision = {"fp32", "bf16", "fp8"};
+  train.precision = {"fp32", "bf16", "fp8", "nvfp4"};
   return train;
 }
 
@@ -172,21 +172,26 @@ TEST_P(CostOfModel, EqualsTheProgramInOtherFormats) {
 // products that stay in bf16.
 TEST_P(CostOfModel, EqualsTheProgramOfBlocks) {
   const ModelConfig model = withoutDropout(GetParam().config);
-  constexpr const char *kScalings[] = {"block", "block_power_of_two", "mxfp8"};
+  constexpr std::pair<const char *, const char *> kScalings[] = {
+      {"fp8", "block"},
+      {"nvfp4", "nvfp4"},
+      {"fp8", "mxfp8"},
+      {"fp8", "block_power_of_two"},
+      {"nvfp4", "nvfp4"}};
   const char *exceptions = model.family == Family::Gpt2 ? "*attn.c_attn.weight"
                                                         : "*[vo]_proj.weight";
   for (size_t i = 0; i < std::size(kShapes); ++i) {
     const Shape &shape = kShapes[i];
     const TrainSettings train = settingsOf(shape);
-    std::string members =
-        fmt::format(R"(, "precision": {{"recipe": "fp8", "scaling": "{}")",
-                    kScalings[i % 3]);
+    const auto [recipe, scaling] = kScalings[i % std::size(kScalings)];
+    std::string members = fmt::format(
+        R"(, "precision": {{"recipe": "{}", "scaling": "{}")", recipe, scaling);
     if (i % 2)
       members += fmt::format(
           R"(, "exceptions": [{{"match": "{}", "compute": "bf16"}}])",
           exceptions);
     for (int length : {32, 5, 4, 3, 2, 1}) {
-      if (i % 3 == 2 && length != 32)
+      if (std::string_view(scaling) == "mxfp8" && length != 32)
         break;
       const Plan plan =
           planOf(model, shape, "\"megatron\"",

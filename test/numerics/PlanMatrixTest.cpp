@@ -120,6 +120,12 @@ const Sequences kBlocks[] = {
       "scaling": "block_power_of_two", "block_length": 2,
       "exceptions": [{"match": "*[vc]_proj.weight", "compute": "bf16"}]},
       "recompute": "full", "zero": {"stage": 3})"},
+    {"_nvfp4", R"(, "precision": {"recipe": "nvfp4", "block_length": 2},
+      "sequence_parallel": true, "zero": {"stage": 1})"},
+    {"_nvfp4_except", R"(, "precision": {"recipe": "nvfp4", "block_length": 4,
+      "gradients": "bf16",
+      "exceptions": [{"match": "*[vc]_proj.weight", "compute": "bf16"}]},
+      "recompute": "full", "zero": {"stage": 3})"},
 };
 
 // With dropout: padded heads, KV heads on several ranks, tied matrices.
@@ -234,7 +240,7 @@ struct Compared {
     train.sequenceLength = model.kvHeads == 2 ? 8 : 7;
     train.globalBatch = 8 * c.microBatches;
     train.optimizer.kind = OptimizerKind::Sgd;
-    train.precision = {"fp32", "bf16", "fp16", "fp8"};
+    train.precision = {"fp32", "bf16", "fp16", "fp8", "nvfp4"};
     one = planOf(model, 1, 1, 8, c.microBatches, "");
     plan = planOf(model, c.dp, c.tp, 8 / c.dp, c.microBatches,
                   c.sequences->members);

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Plans that differ only in what backward computes again give bitwise equal gradients.
 
-Emitted programs, ranks as threads, one step from the same parameters, in fp32, bf16 and fp8, scales of blocks too: every family that
+Emitted programs, ranks as threads, one step from the same parameters, in fp32, bf16, fp8, scales of blocks too, and nvfp4: every family that
 compiles, without stages and with, backward in one part and in two, sequences cut over tp,
 parameters in runs, with dropout and without; nothing, lists, budgets of bytes, what costs nothing,
 all, and layers that differ computed again.
@@ -34,6 +34,7 @@ MODELS = {
              "activation_function": "gelu_new", "layer_norm_epsilon": 1e-5},
 }
 BLOCKS = {"recipe": "fp8", "scaling": "block", "block_length": 4}
+NVFP4 = {"recipe": "nvfp4", "block_length": 2}
 DROPOUT = "dropout: {attention: 0.2, residual: 0.3, embedding: 0.1}\n"
 
 
@@ -58,7 +59,8 @@ PLANS = [("gpt2", PLAIN, DROPOUT), ("llama", RUNS, ""), ("llama", STAGES, DROPOU
          *((name, {**base, "precision": {"recipe": recipe}}, dropout) for name, base, dropout, recipe in
            [("llama", PLAIN, DROPOUT, "fp8"), ("gpt2", RUNS, "", "bf16"), ("qwen3", STAGES, "", "fp8"),
             ("qwen2", APART, "", "bf16"), ("gpt2", RUNS, "", "fp8"), ("qwen2", APART, "", "fp8")]),
-         ("qwen3", {**STAGES, "precision": BLOCKS}, ""), ("gpt2", UNFUSED, DROPOUT), ("mistral", {**PLAIN, "attention": "unfused"}, ""),
+         ("qwen3", {**STAGES, "precision": BLOCKS}, ""), ("qwen3", {**RUNS, "precision": NVFP4}, DROPOUT),
+         ("gpt2", {**APART, "precision": NVFP4}, ""), ("gpt2", UNFUSED, DROPOUT), ("mistral", {**PLAIN, "attention": "unfused"}, ""),
          ("qwen3", {**APART, "attention": "unfused", "dropout_masks": "saved"}, DROPOUT)]
 # In turn with other plans' budgets: what is large beside its operations, also with inputs of products saved.
 OF_UNFUSED = [{"recompute": "selective"}, {"recompute": "selective", "save": "linear_inputs"},
@@ -73,7 +75,7 @@ def saved_bytes(heddle, folder, model, plan, dropout):
     """Of a layer and micro-batch at the first place, where nothing is computed again."""
     (folder / "config.json").write_text(json.dumps(model))
     (folder / "plan.json").write_text(json.dumps(plan))
-    (folder / "train.yaml").write_text("sequence_length: 6\nglobal_batch: 8\nprecision: [fp32, bf16, fp8]\n"
+    (folder / "train.yaml").write_text("sequence_length: 6\nglobal_batch: 8\nprecision: [fp32, bf16, fp8, nvfp4]\n"
                                        "optimizer: {type: sgd, lr: 0.1}\n" + dropout)
     run = subprocess.run([heddle, "explain", folder / "config.json", "--plan", folder / "plan.json", "--train",
                           folder / "train.yaml", "--json"], capture_output=True, text=True)

@@ -1,61 +1,30 @@
 // heddle_rt_amax, heddle_rt_quantize and products of codes, each against its
 // meaning in plain fp64.
 
-#include "OnDevice.h"
+#include "Codes.h"
 
-#include "heddle/Runtime/Scales.h"
 #include "runtime/common/Status.h"
-#include "runtime/ranks/RunRanks.h"
 
 #include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
 #include <cmath>
 #include <limits>
-#include <random>
 #include <vector>
 
 using heddle::bf16;
 using heddle::f8e4m3;
 using heddle::f8e5m2;
 using heddle::f8e8m0;
+using heddle::test::dtypeOf;
+using heddle::test::hasBlocks;
+using heddle::test::ProductOfCodes;
+using heddle::test::valuesOf;
+using heddle::test::withStream;
 using testing::HasSubstr;
 
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
-
-/// Runs `body` with one rank's context and stream.
-template <class Body>
-void withStream(Body body) {
-  const auto result =
-      heddle::ranks::runRanks(1, {}, [&](heddle_rt_context *context) {
-        heddle_rt_stream *stream = nullptr;
-        HEDDLE_RT_TRY(heddle_rt_stream_create(context, "s", 0, &stream));
-        body(context, stream);
-        return HEDDLE_RT_OK;
-      });
-  EXPECT_TRUE(result) << result.message;
-}
-
-template <class T>
-heddle_rt_dtype dtypeOf() {
-  return std::is_same_v<T, float>    ? HEDDLE_RT_F32
-         : std::is_same_v<T, bf16>   ? HEDDLE_RT_BF16
-         : std::is_same_v<T, f8e4m3> ? HEDDLE_RT_F8E4M3
-         : std::is_same_v<T, f8e8m0> ? HEDDLE_RT_F8E8M0
-                                     : HEDDLE_RT_F8E5M2;
-}
-
-template <class T>
-std::vector<T> valuesOf(int64_t n, float largest, unsigned seed) {
-  std::mt19937 random(seed);
-  std::normal_distribution<float> normal(0, largest / 4);
-  std::vector<T> values(static_cast<size_t>(n));
-  for (T &value : values)
-    heddle::narrow(normal(random), value);
-  return values;
-}
 
 template <class T>
 float amaxOf(const std::vector<T> &values) {
@@ -199,34 +168,6 @@ TEST(Quantize, HasScalesForAllAmaxes) {
     EXPECT_TRUE(std::isnan(quantize<float, f8e4m3>(values, 1, amax).scale));
 }
 
-/// A product of codes over the last dimension of both, added to fp32 numbers.
-template <class A, class B>
-struct ProductOfCodes {
-  ProductOfCodes(const char *name, int64_t m, int64_t n, int64_t k,
-                 heddle_rt_context *context, heddle_rt_stream *stream,
-                 const std::vector<A> &a, const std::vector<B> &b,
-                 float before = 0.5f)
-      : stream(stream), left(context, stream, a), right(context, stream, b),
-        c(context, stream, std::vector<float>(size_t(m * n), before)) {
-    args.name = name;
-    args.m = m, args.n = n, args.k = k;
-    args.lda = args.ldb = k, args.ldc = n;
-    args.transpose_b = 1;
-    args.alpha = 1, args.beta = 1, args.batch = 1;
-    args.a = dtypeOf<A>(), args.b = dtypeOf<B>(), args.c = HEDDLE_RT_F32;
-  }
-
-  heddle_rt_status run() {
-    return heddle_rt_gemm(stream, &args, left.data(), right.data(), c.data());
-  }
-
-  heddle_rt_gemm_args args{};
-  heddle_rt_stream *stream;
-  heddle::test::OnDevice<A> left;
-  heddle::test::OnDevice<B> right;
-  heddle::test::OnDevice<float> c;
-};
-
 TEST(Quantize, ProductsOfCodesAreExactButForTheSum) {
   const int64_t m = 9, n = 8, k = 144; // as GPUs want them: 16 bytes
   const auto a = valuesOf<bf16>(m * k, 2, 3), b = valuesOf<bf16>(n * k, 40, 4);
@@ -266,28 +207,10 @@ TEST(Quantize, ProductsOfCodesAreExactButForTheSum) {
                   1e-4f * (1 + std::abs(got[i])));
     product.args.scale_b = nullptr;
     EXPECT_EQ(product.run(), HEDDLE_RT_INVALID_ARGUMENT);
-    EXPECT_THAT(heddle_rt_last_error(),
-                HasSubstr("of codes: operands of 8 bits have a scale each"));
+    EXPECT_THAT(
+        heddle_rt_last_error(),
+        HasSubstr("of codes: operands that are codes have a scale each"));
   });
-}
-
-/// GPUs' kernels have none yet, and say so.
-bool hasBlocks() {
-  bool has = true;
-  withStream([&](heddle_rt_context *context, heddle_rt_stream *stream) {
-    heddle_rt_quantize_args args{};
-    args.name = "probe";
-    args.rows = args.columns = args.block_rows = args.block_columns = 1;
-    args.codes = HEDDLE_RT_F8E4M3;
-    heddle::test::OnDevice<float> x(context, stream, std::vector<float>(32));
-    if (heddle_rt_quantize(stream, &args, x.data(), nullptr, x.data() + 8,
-                           x.data() + 16) == HEDDLE_RT_OK)
-      return;
-    has = false;
-    EXPECT_STREQ(heddle_rt_last_error(),
-                 "probe: this backend has no scales of blocks");
-  });
-  return has;
 }
 
 /// Scales of the blocks, in codes of `Scale`, and what they stand for.
@@ -450,7 +373,8 @@ TEST(Quantize, RefusesWhatItCannotDo) {
     };
     auto bad = good;
     bad.codes = HEDDLE_RT_BF16;
-    expect(bad, out, "q: makes f8e4m3 or f8e5m2 of f32, bf16 or f16, got bf16");
+    expect(bad, out,
+           "q: makes f8e4m3, f8e5m2 or f4e2m1 of f32, bf16 or f16, got bf16");
     bad = good;
     bad.rows = -1;
     expect(bad, out, "q: rows -1, columns 4: a size is negative");
@@ -467,6 +391,14 @@ TEST(Quantize, RefusesWhatItCannotDo) {
     bad = good;
     bad.scales = HEDDLE_RT_F8E8M0;
     expect(bad, out, "q: scales are f32, or of blocks, powers of two, f8e8m0");
+    bad = good;
+    bad.codes = HEDDLE_RT_F4E2M1;
+    expect(bad, out,
+           "q: scales are f32, or of blocks, powers of two, f8e8m0, "
+           "or of blocks of f4e2m1, f8e4m3; got f32 of f4e2m1");
+    bad.scales = HEDDLE_RT_F8E4M3;
+    bad.block_rows = bad.block_columns = 1;
+    expect(bad, out, "q: tensor_scale belongs to scales of f8e4m3, got f8e4m3");
     EXPECT_EQ(heddle_rt_amax(stream, "m", in, 4, HEDDLE_RT_I32, number),
               HEDDLE_RT_INVALID_ARGUMENT);
     EXPECT_THAT(heddle_rt_last_error(),

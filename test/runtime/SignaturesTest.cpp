@@ -53,7 +53,8 @@ using Function = heddle_rt_status (*)(Parameters...);
 static_assert(HEDDLE_RT_F32 == 0 && HEDDLE_RT_BF16 == 1 && HEDDLE_RT_F16 == 2 &&
               HEDDLE_RT_I32 == 3 && HEDDLE_RT_I64 == 4 && HEDDLE_RT_F64 == 5 &&
               HEDDLE_RT_U8 == 6 && HEDDLE_RT_F8E4M3 == 7 &&
-              HEDDLE_RT_F8E5M2 == 8 && HEDDLE_RT_F8E8M0 == 9);
+              HEDDLE_RT_F8E5M2 == 8 && HEDDLE_RT_F8E8M0 == 9 &&
+              HEDDLE_RT_F4E2M1 == 10);
 static_assert(HEDDLE_RT_SUM == 0 && HEDDLE_RT_MAX == 1);
 
 TEST(Functions, AreListedOnce) {

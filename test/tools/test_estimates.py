@@ -23,7 +23,7 @@ KEYS = {
     "memory.peak_bytes": list, "memory.by_reason": list, "compute.model_flops": float, "compute.hardware_flops": float,
     "step_seconds": float, "bubble_fraction": float, "mfu": float, "hfu": float, "tokens_per_second_per_device": float,
     "checkpoint.bytes": float, "checkpoint.interval_seconds": float, "checkpoint.waste_fraction": float,
-    "precision.bits_per_element": float, "fits": bool, "decisions": list, "communication.dp.bytes_per_rank": float,
+    "precision.bits_per_element": float, "precision.emulated": bool, "fits": bool, "decisions": list, "communication.dp.bytes_per_rank": float,
     "communication.dp.seconds_ideal": float, "communication.dp.seconds": float,
     "communication.dp.exposed_seconds": float, "communication.dp.link": str}
 BF16 = {"recipe": "bf16", "gradients": "bf16", "reduce": "bf16"}
@@ -205,15 +205,17 @@ class EstimatesTest(unittest.TestCase):
         self.assertEqual((found["checkpoint"]["bytes_per_parameter"], found["precision"]["bits_per_element"]), (14, 16))
         b200 = self.cluster("8xh100.yaml", "device: h100-sxm-80gb", "device: b200-sxm-180gb")
         four = self.explain("llama-3-70b.json", b200, mesh, precision={**BF16, "recipe": "nvfp4"})
-        self.assertEqual(four["precision"]["bits_per_element"], 4.5)
+        self.assertEqual((four["precision"]["bits_per_element"], four["precision"]["emulated"]), (4.5, False))
+        on_h100 = self.explain("llama-3-70b.json", CLUSTERS / "8xh100.yaml", mesh, precision={**BF16, "recipe": "nvfp4"})
+        self.assertEqual((on_h100["precision"]["emulated"], on_h100["step_seconds"]), (True, None))
+        self.assertEqual(found["precision"]["emulated"], False)
 
-    def test_what_is_not_compiled_is_estimated(self):
+    def test_narrower_products_take_less_time(self):
         mesh, four = [["pp", 1], ["dp", 8], ["cp", 1], ["tp", 8]], {**BF16, "recipe": "nvfp4"}
         many = self.cluster("512xh100.yaml", "device: h100-sxm-80gb", "device: b200-sxm-180gb")
         found = self.explain("llama-3-8b.json", many, mesh, precision=four)
-        self.assertTrue(any("not compiled yet" in warning for warning in found["warnings"]), found["warnings"])
         self.assertEqual(found["precision"]["bits_per_element"], 4.5)
-        self.assertNotIn("values", found)
+        self.assertIn("values", found)
         eight = self.explain("llama-3-8b.json", many, mesh, precision={**BF16, "recipe": "fp8"})
         self.assertEqual(eight["precision"]["bits_per_element"], 8)
         blocks = self.explain("llama-3-8b.json", many, mesh, precision={**BF16, "recipe": "fp8", "scaling": "mxfp8"})

@@ -452,6 +452,12 @@ class CompileAndRun(HeddleTest):
         done = self.compile("--target", "cuda", code=1)
         self.assertIn("multiples of 16 there, found tokens of a micro-batch 8 on a rank", done.stderr)
 
+    def test_4_bits_are_the_hosts(self):
+        self.train = self.write("train.yaml", {**TRAIN, "precision": ["nvfp4"]})
+        self.plan = self.write("plan.json", {**PLAN, "precision": {"recipe": "nvfp4", "block_length": 1}})
+        done = self.compile("--target", "cuda", code=1)
+        self.assertIn("products of 4 bits, which sm_90 has not; the host emulates them", done.stderr)
+
     def test_what_is_on_the_host_trains_alike_and_resumes_elsewhere(self):
         """Losses have the same bits, and a checkpoint goes on in a plan that keeps all on the device."""
         data = self.write("data.txt", "".join(chr(i % 37) for i in range(500)))

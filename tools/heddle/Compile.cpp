@@ -187,6 +187,11 @@ static Result<void> buildAll(const fs::path &folder, const Targets &wanted,
 /// all sizes are multiples of 16.
 static Result<void> checkForCuda(const Inputs &inputs) {
   const PlanPrecision &precision = inputs.plan->precision;
+  if (precision.recipe == "nvfp4")
+    return Error{"--target cuda: precision recipe \"nvfp4\" wants products of "
+                 "4 bits, which sm_90 has not; the host emulates them: use "
+                 "--target host, or set precision.recipe to \"fp8\" or "
+                 "\"bf16\""};
   if (precision.blockLength > 0)
     return Error{fmt::format("--target cuda: precision.scaling \"{}\" is not "
                              "supported there yet; use --target host, or set "

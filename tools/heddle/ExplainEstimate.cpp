@@ -103,17 +103,16 @@ static json checkpointJson(const Inputs &inputs, const PlanPoint &point) {
 
 /// Bits of an element that products read, scales of its blocks included.
 static double bitsPerElement(const PlanPrecision &precision) {
-  if (const std::optional<ScalingRecipe> scaling = scalingOf(precision);
-      scaling && scaling->blockLength > 0)
-    return 8 + (scaling->hasByteScales ? 8. : 32.) / scaling->blockLength;
-  static const std::map<std::string, double> bits = {
-      {"fp32", 32},
-      {"bf16", 16},
-      {"fp16", 16},
-      {"fp8", 8}, // a scale per tensor
-      {"nvfp4", 4 + 8. / 16}};
-  const auto found = bits.find(precision.recipe);
-  return found == bits.end() ? 16 : found->second;
+  if (const std::optional<ScalingRecipe> scaling = scalingOf(precision))
+    return scaling->bitsPerElement();
+  return precision.recipe == "fp32" ? 32 : 16;
+}
+
+/// Whether the device has no products of the recipe's format, so that a program
+/// rounds as one that has and multiplies in a wider one.
+static bool isEmulated(const PlanPrecision &precision, const Device &device) {
+  const std::optional<ProductFormat> format = productFormat(precision.recipe);
+  return format && device.peak(peakName(*format)) <= 0;
 }
 
 /// How long it takes to train that many tokens; null where no number is known.
@@ -195,7 +194,9 @@ Result<json> tool::estimateJson(const Inputs &inputs, const PlanPoint &point,
       {"checkpoint", checkpoint},
       {"precision",
        {{"recipe", point.recipe},
-        {"bits_per_element", bitsPerElement(inputs.plan->precision)}}},
+        {"bits_per_element", bitsPerElement(inputs.plan->precision)},
+        {"emulated",
+         isEmulated(inputs.plan->precision, inputs.cluster->device)}}},
       {"fits", peak <= capacity},
       {"decisions",
        decisionsOfPoint(inputs, decisions, costed, *times, estimator)}};

@@ -49,12 +49,14 @@ static constexpr Tolerance kFp16 = {1e-4, 2e-2, 3e-3, 3e-2};
 /// and 1.8e-2, with scales of blocks 6.6e-3, 2.6e-1 and 1.5e-2; of that 4.8e-4,
 /// 5.0e-2 and 1.7e-3 are bf16's.
 static constexpr Tolerance kFp8 = {2e-2, 4e-1, 5e-2, 4e-1};
+static constexpr Tolerance kNvfp4 = {5e-2, 8e-1, 1e-1, 8e-1};
 
 static const Tolerance &toleranceOf(const PlanPrecision &precision) {
-  return precision.recipe == "fp32"   ? kFp32
-         : precision.recipe == "fp16" ? kFp16
-         : precision.recipe == "fp8"  ? kFp8
-                                      : kBf16;
+  return precision.recipe == "fp32"    ? kFp32
+         : precision.recipe == "fp16"  ? kFp16
+         : precision.recipe == "fp8"   ? kFp8
+         : precision.recipe == "nvfp4" ? kNvfp4
+                                       : kBf16;
 }
 
 /// A gradient below this part of the norm of all is rounding alone.

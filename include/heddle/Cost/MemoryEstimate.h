@@ -100,7 +100,6 @@ struct LayerSaved {
 ///  - cp: sequences are s / cp long; keys and values of all of the sequence are
 ///    there for one layer at a time (ring: of two parts).
 ///  - offload: the optimizer's numbers are on the host but for two blocks'.
-///  - nvfp4: two quantized copies of each matrix beside the parameters.
 class MemoryEstimator {
 public:
   MemoryEstimator(const ModelConfig &model, const TrainSettings &train,

@@ -57,7 +57,7 @@ struct PlanPoint {
   bool offloadsOptimizer = false;
 
   std::string recipe = "fp32"; ///< a format of train.yaml
-  /// Of fp8: a name of `Scaling.cpp`, "" for its first, and blocks' length.
+  /// A name of `Scaling.cpp` and blocks' length; "" and 0: the recipe's own.
   std::string scaling = {};
   std::int64_t blockLength = 0;
   /// Of sums of gradients, and of them on their way.

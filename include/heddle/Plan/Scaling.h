@@ -20,12 +20,14 @@ namespace heddle {
 
 /// Formats of the operands of a layer's products, by what they are, and what
 /// belongs to one scale: a tensor, over all ranks that hold parts of it, or
-/// without these, `blockLength` numbers that a product sums over of one row. A
-/// scale is made of the largest magnitude that is there now; ranks of dp have
-/// scales of their own. Head and embedding stay in what the plan computes in.
+/// without these, `blockLength` numbers that a product sums over of one row; or
+/// both, blocks' scales being relative to the tensor's. A scale is made of the
+/// largest magnitude that is there now; ranks of dp have scales of their own.
+/// Head and embedding stay in what the plan computes in.
 struct ScalingRecipe {
+  std::string_view recipe;                       ///< precision.recipe
   std::string_view name;                         ///< precision.scaling
-  std::string_view activation, weight, gradient; ///< "e4m3" or "e5m2"
+  std::string_view activation, weight, gradient; ///< "e4m3", "e5m2" or "e2m1"
   bool powerOfTwo;                               ///< scales
   std::int64_t blockLength = 0;                  ///< 0: a tensor has one scale
   /// Whether a plan may choose another length: no hardware has it.
@@ -33,10 +35,27 @@ struct ScalingRecipe {
   /// Weights' blocks have as many rows, so that both ways of summing over them
   /// have the same codes.
   bool hasSquareWeights = false;
-  bool hasByteScales = false; ///< e8m0, else fp32
+  std::string_view blockScales = "fp32"; ///< or "e8m0" or "e4m3"
 
+  /// Whether a tensor has a scale beside those of its blocks.
+  bool hasTwoLevels() const { return blockLength > 0 && blockScales == "e4m3"; }
+  bool hasTensorScales() const { return blockLength == 0 || hasTwoLevels(); }
+  std::int64_t blockScaleBytes() const { return blockScales == "fp32" ? 4 : 1; }
+  std::int64_t codeBits() const { return activation == "e2m1" ? 4 : 8; }
+  /// Of an element that products read, its part of a block's scale included;
+  /// that of a tensor's is nothing.
+  double bitsPerElement() const {
+    const double bits = static_cast<double>(codeBits());
+    return blockLength == 0
+               ? bits
+               : bits + 8. * static_cast<double>(blockScaleBytes()) /
+                            static_cast<double>(blockLength);
+  }
   std::int64_t weightRows() const { return hasSquareWeights ? blockLength : 1; }
 };
+
+/// Sets what a plan that names no more than a recipe does.
+void setDefaultScaling(PlanPrecision &precision);
 
 /// What a plan does, with the length of blocks that it has chosen; none where
 /// its formats need no scale.

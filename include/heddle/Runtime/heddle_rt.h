@@ -61,6 +61,8 @@ typedef enum heddle_rt_dtype {
       7, ///< Codes that belong to a scale: see heddle_rt_quantize.
   HEDDLE_RT_F8E5M2 = 8,
   HEDDLE_RT_F8E8M0 = 9, ///< Scales that are powers of two.
+  /// Codes of 4 bits, two a byte: element 2i in the low bits of byte i.
+  HEDDLE_RT_F4E2M1 = 10,
 } heddle_rt_dtype;
 
 typedef enum heddle_rt_reduction {
@@ -252,8 +254,8 @@ heddle_rt_status heddle_rt_poison(heddle_rt_stream *stream, void *memory,
                                   int64_t bytes);
 
 /// Row major, for each of `batch` products: C[m,n] = alpha op(A) op(B) + beta
-/// C, summed in fp32; codes of 8 bits are multiplied exactly, and alpha by both
-/// scales. op(A) is [m,k], op(B) is [k,n]; a transposed operand lies
+/// C, summed in fp32; codes are multiplied exactly, and alpha by both scales.
+/// op(A) is [m,k], op(B) is [k,n]; a transposed operand lies
 /// in memory as [k,m], [n,k]. ld* is the distance in elements of two rows as
 /// they lie in memory, stride_* that of two products (0 for `a` or `b`:
 /// shared). With beta = 0, C is not read (it may hold NaN).
@@ -263,17 +265,21 @@ typedef struct heddle_rt_gemm_args {
   int32_t transpose_a, transpose_b;
   float alpha, beta;
   /// a and b alike; f32 x f32 -> f32, bf16 x bf16 -> bf16 or f32, f16 likewise;
-  /// or a and b of 8 bits each -> bf16 or f32
+  /// or a and b of 8 bits each, or f4e2m1 both, -> bf16 or f32
   heddle_rt_dtype a, b, c;
   int64_t batch; ///< 1 for one product; 0 queues nothing
   int64_t stride_a, stride_b, stride_c;
-  const void *scale_a, *scale_b; ///< of 8 bits: scales of each; else NULL
-  heddle_rt_dtype scales;        ///< F32, or of blocks F8E8M0
+  const void *scale_a, *scale_b; ///< of codes: scales of each; else NULL
+  heddle_rt_dtype scales;        ///< F32, or of blocks F8E8M0 or F8E4M3
   /// Scales of blocks, row-major matrices without gaps, of this many rows of
   /// op(A), columns of op(B) and numbers that are summed over; the last block
   /// along each may be smaller. 0, all: one f32 for the whole operand. With
-  /// blocks A lies as [m,k], B as [n,k], and batch is 1.
+  /// blocks A lies as [m,k], B as [n,k], and batch is 1. Codes of 4 bits have
+  /// blocks, and no gaps between rows.
   int64_t block_a, block_b, block_k;
+  /// Of blocks whose scales are F8E4M3: the operand's own, by which alpha is
+  /// multiplied; else NULL.
+  const float *tensor_scale_a, *tensor_scale_b;
 } heddle_rt_gemm_args;
 
 /// \return HEDDLE_RT_INVALID_ARGUMENT also if a leading dimension is shorter
@@ -288,23 +294,29 @@ heddle_rt_status heddle_rt_amax(heddle_rt_stream *stream, const char *name,
                                 const void *input, int64_t elements,
                                 heddle_rt_dtype dtype, float *amax);
 
-/// Codes of 8 bits of a row-major matrix without gaps, and the scales that a
-/// product multiplies them by: one, f32, of the amax that is given, or one of
-/// each block of the codes' matrix, of its own largest magnitude. With `up` =
+/// Codes of a row-major matrix without gaps, and the scales that a product
+/// multiplies them by: one, f32, of the amax that is given, or one of each
+/// block of the codes' matrix, of its own largest magnitude. With `up` =
 /// largest number of the format / amax, at most the largest of fp32, with
 /// `power_of_two` the power of two not above it: code = input x up, rounded to
 /// nearest even and at most the largest number; scale = 1 / up. An amax of 0
 /// has up 1; one that is not finite has a scale of NaN.
+///
+/// Where amax, that of the whole tensor, and blocks are both given, scales are
+/// of two levels (blockScale in heddle/Runtime/Scales.h): those of blocks
+/// F8E4M3, relative to `tensor_scale`.
 typedef struct heddle_rt_quantize_args {
   const char *name;
   int64_t rows, columns; ///< of the input
   int32_t transposed;    ///< codes lie as [columns, rows]
   int32_t power_of_two;
   heddle_rt_dtype input, codes;
-  heddle_rt_dtype scales; ///< F32, or of blocks, powers of two, F8E8M0
+  /// F32, or of blocks: powers of two, F8E8M0; with a tensor's, F8E4M3
+  heddle_rt_dtype scales;
   /// Of the codes as they lie; scales are a row-major matrix without gaps, and
-  /// amax is NULL. 0, both: one scale.
+  /// amax is NULL unless they are F8E4M3. 0, both: one scale.
   int64_t block_rows, block_columns;
+  float *tensor_scale; ///< written; NULL unless scales are F8E4M3
 } heddle_rt_quantize_args;
 
 /// \return HEDDLE_RT_INVALID_ARGUMENT also where `codes` overlaps `input`.

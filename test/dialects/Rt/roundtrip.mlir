@@ -188,6 +188,14 @@ rt.program @two_ranks mesh [#rt.axis<"tp", 2>] arenas [#rt.arena<"compute", 4096
     rt.gemm "block.up" %u = %codes * %weight transpose_b scaled %s, %t : !rt.buf<f32>, !rt.buf<f32> on "compute" m 4 n 16 k 8 lda 8 ldb 8 ldc 16 : !rt.buf<4x16xbf16>, !rt.buf<4x8xf8E4M3FN>, !rt.buf<16x8xf8E4M3FN>
   }
 
+  // CHECK-LABEL: rt.func @scaled_at_two_levels
+  rt.func @scaled_at_two_levels(%x: !rt.buf<4x8xbf16>, %u: !rt.buf<4x16xbf16>, %most: !rt.buf<f32>, %four: !rt.buf<4x8xf4E2M1FN>, %weight: !rt.buf<16x8xf4E2M1FN>, %of_x: !rt.buf<4x1xf8E4M3FN>, %of_w: !rt.buf<1x1xf8E4M3FN>, %s: !rt.buf<f32>, %t: !rt.buf<f32>) {
+    // CHECK: rt.quantize "block.n2" %x largest %most : !rt.buf<f32> -> %four, %of_x of %s : !rt.buf<f32> rows 4 blocks [1, 16] on "compute" : !rt.buf<4x8xbf16> -> !rt.buf<4x8xf4E2M1FN>, !rt.buf<4x1xf8E4M3FN>
+    rt.quantize "block.n2" %x largest %most : !rt.buf<f32> -> %four, %of_x of %s : !rt.buf<f32> rows 4 blocks [1, 16] on "compute" : !rt.buf<4x8xbf16> -> !rt.buf<4x8xf4E2M1FN>, !rt.buf<4x1xf8E4M3FN>
+    // CHECK: rt.gemm "block.up" %u = %four * %weight transpose_b scaled %of_x, %of_w, %s, %t : !rt.buf<4x1xf8E4M3FN>, !rt.buf<1x1xf8E4M3FN>, !rt.buf<f32>, !rt.buf<f32> blocks [1, 16, 16] on "compute"
+    rt.gemm "block.up" %u = %four * %weight transpose_b scaled %of_x, %of_w, %s, %t : !rt.buf<4x1xf8E4M3FN>, !rt.buf<1x1xf8E4M3FN>, !rt.buf<f32>, !rt.buf<f32> blocks [1, 16, 16] on "compute" m 4 n 16 k 8 lda 8 ldb 8 ldc 16 : !rt.buf<4x16xbf16>, !rt.buf<4x8xf4E2M1FN>, !rt.buf<16x8xf4E2M1FN>
+  }
+
   // CHECK-LABEL: rt.func @scaled_by_blocks
   rt.func @scaled_by_blocks(%x: !rt.buf<4x8xbf16>, %u: !rt.buf<4x16xbf16>, %weight: !rt.buf<16x8xf8E4M3FN>, %codes: !rt.buf<4x8xf8E4M3FN>, %many: !rt.buf<4x2xf32>, %few: !rt.buf<2x2xf32>) {
     // CHECK: rt.quantize "block.n2" %x -> %codes, %many rows 4 blocks [1, 4] on "compute" : !rt.buf<4x8xbf16> -> !rt.buf<4x8xf8E4M3FN>, !rt.buf<4x2xf32>

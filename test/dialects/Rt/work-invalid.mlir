@@ -100,6 +100,30 @@ rt.program @p mesh [#rt.axis<"tp", 2>] arenas [#rt.arena<"a", 1024>] streams [#r
 
 // quantize C3
 rt.program @p mesh [#rt.axis<"tp", 2>] arenas [#rt.arena<"a", 1024>] streams [#rt.stream<"compute">] communicators [["tp"]] events ["e"] entry @step {
+  rt.func @f(%x: !rt.buf<4x8xf32>, %c: !rt.buf<4x8xf4E2M1FN>, %s: !rt.buf<4x2xf32>, %t: !rt.buf<f32>) {
+    // expected-error @below {{needs a scale, f8E4M3FN, for each block of a matrix of 4 x 8, got '!rt.buf<4x2xf32>'}}
+    rt.quantize "q" %x largest %t : !rt.buf<f32> -> %c, %s of %t : !rt.buf<f32> rows 4 blocks [1, 4] on "compute" : !rt.buf<4x8xf32> -> !rt.buf<4x8xf4E2M1FN>, !rt.buf<4x2xf32>
+  }
+  rt.func @step() {
+  }
+}
+
+// -----
+
+// gemm C6
+rt.program @p mesh [#rt.axis<"tp", 2>] arenas [#rt.arena<"a", 1024>] streams [#rt.stream<"compute">] communicators [["tp"]] events ["e"] entry @step {
+  rt.func @f(%x: !rt.buf<4x8xf4E2M1FN>, %s: !rt.buf<4x2xf8E4M3FN>, %y: !rt.buf<4x4xf32>) {
+    // expected-error @below {{needs blocks, with two scales of these and two of tensors, f32, got 2}}
+    rt.gemm "g" %y = %x * %x transpose_b scaled %s, %s : !rt.buf<4x2xf8E4M3FN>, !rt.buf<4x2xf8E4M3FN> blocks [1, 1, 4] on "compute" m 4 n 4 k 8 lda 8 ldb 8 ldc 4 : !rt.buf<4x4xf32>, !rt.buf<4x8xf4E2M1FN>, !rt.buf<4x8xf4E2M1FN>
+  }
+  rt.func @step() {
+  }
+}
+
+// -----
+
+// quantize C3
+rt.program @p mesh [#rt.axis<"tp", 2>] arenas [#rt.arena<"a", 1024>] streams [#rt.stream<"compute">] communicators [["tp"]] events ["e"] entry @step {
   rt.func @f(%x: !rt.buf<4x8xf32>, %c: !rt.buf<4x8xf8E4M3FN>, %s: !rt.buf<f32>, %b: !rt.buf<4x2xf8E8M0FNU>) {
     // expected-error @below {{needs either the largest magnitude or blocks}}
     rt.quantize "q" %x -> %c, %s rows 4 on "compute" : !rt.buf<4x8xf32> -> !rt.buf<4x8xf8E4M3FN>, !rt.buf<f32>
@@ -113,7 +137,7 @@ rt.program @p mesh [#rt.axis<"tp", 2>] arenas [#rt.arena<"a", 1024>] streams [#r
 // quantize C3
 rt.program @p mesh [#rt.axis<"tp", 2>] arenas [#rt.arena<"a", 1024>] streams [#rt.stream<"compute">] communicators [["tp"]] events ["e"] entry @step {
   rt.func @f(%x: !rt.buf<4x8xf32>, %c: !rt.buf<4x8xf8E4M3FN>, %s: !rt.buf<f32>, %b: !rt.buf<4x2xf8E8M0FNU>) {
-    // expected-error @below {{needs one f32 as amax and as scale}}
+    // expected-error @below {{needs one f32 as amax and as the tensor's scale}}
     rt.quantize "q" %x largest %s : !rt.buf<f32> -> %c, %b rows 4 on "compute" : !rt.buf<4x8xf32> -> !rt.buf<4x8xf8E4M3FN>, !rt.buf<4x2xf8E8M0FNU>
   }
   rt.func @step() {

@@ -44,7 +44,7 @@ func.func @quantize_f2(%x: tensor<4x8xbf16>, %amax: tensor<f32>) {
 // -----
 
 func.func @quantize_c2(%x: tensor<4x8xbf16>, %amax: tensor<bf16>) {
-  // expected-error @below {{needs scales of f32, or as powers of two of f8E8M0FNU, got 'tensor<4x2xf8E8M0FNU>'}}
+  // expected-error @below {{needs scales of f32, or as powers of two of f8E8M0FNU, or of two levels f8E4M3FN, got 'tensor<4x2xf8E8M0FNU>'}}
   %c, %s = transformer.quantize %x blocks [1, 4] over 1 : (tensor<4x8xbf16>) -> (tensor<4x8xf8E4M3FN>, tensor<4x2xf8E8M0FNU>)
   return
 }
@@ -70,6 +70,30 @@ func.func @quantize_c3(%x: tensor<4x8xbf16>) {
 func.func @quantize_c3(%x: tensor<2x4x8xbf16>) {
   // expected-error @below {{has blocks over 1 dimensions of its codes' 3, rotated by 2}}
   %c, %s = transformer.quantize %x rotate 2 blocks [1, 4] over 1 : (tensor<2x4x8xbf16>) -> (tensor<8x2x4xf8E4M3FN>, tensor<8x2xf32>)
+  return
+}
+
+// -----
+
+func.func @quantize_c3(%x: tensor<4x8xbf16>, %amax: tensor<f32>) {
+  // expected-error @below {{needs either the largest magnitude or blocks, or both and a scale of the tensor}}
+  %c, %s = transformer.quantize %x, %amax blocks [1, 4] over 1 : (tensor<4x8xbf16>, tensor<f32>) -> (tensor<4x8xf8E4M3FN>, tensor<4x2xf32>)
+  return
+}
+
+// -----
+
+func.func @quantize_c2(%x: tensor<4x8xbf16>, %amax: tensor<f32>) {
+  // expected-error @below {{or of two levels f8E4M3FN, got 'tensor<4x2xf32>'}}
+  %c, %s, %t = transformer.quantize %x, %amax blocks [1, 4] over 1 : (tensor<4x8xbf16>, tensor<f32>) -> (tensor<4x8xf4E2M1FN>, tensor<4x2xf32>, tensor<f32>)
+  return
+}
+
+// -----
+
+func.func @contract_c2(%x: tensor<4x8xf4E2M1FN>, %w: tensor<5x8xf4E2M1FN>, %s: tensor<f32>) {
+  // expected-error @below {{has 4 scales, expected one of each operand or none}}
+  %y = transformer.contract "a k, c k -> a c" %x, %w scaled %s, %s, %s, %s : (tensor<4x8xf4E2M1FN>, tensor<5x8xf4E2M1FN>, tensor<f32>, tensor<f32>, tensor<f32>, tensor<f32>) -> tensor<4x5xbf16>
   return
 }
 

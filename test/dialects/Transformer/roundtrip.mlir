@@ -41,6 +41,15 @@ func.func @turned_blocks(%n2: tensor<4x32x64xbf16>) {
   return
 }
 
+// CHECK-LABEL: func.func @scaled_at_two_levels(
+// CHECK-NEXT:    {{.*}} = transformer.quantize {{%[^ ,:)]+}}, {{%[^ ,:)]+}} blocks [1, 16] over 1 : (tensor<4x32x64xbf16>, tensor<f32>) -> (tensor<4x32x64xf4E2M1FN>, tensor<128x4xf8E4M3FN>, tensor<f32>)
+// CHECK-NEXT:    {{.*}} = transformer.contract "b s d, f d -> b s f" {{%[^ ,:)]+}}, {{%[^ ,:)]+}} scaled {{%[^ ,:)]+}}, {{%[^ ,:)]+}}, {{%[^ ,:)]+}}, {{%[^ ,:)]+}} blocks [1, 16, 16] : (tensor<4x32x64xf4E2M1FN>, tensor<96x64xf4E2M1FN>, tensor<128x4xf8E4M3FN>, tensor<6x4xf8E4M3FN>, tensor<f32>, tensor<f32>) -> tensor<4x32x96xbf16>
+func.func @scaled_at_two_levels(%n2: tensor<4x32x64xbf16>, %n2_amax: tensor<f32>, %wu_codes: tensor<96x64xf4E2M1FN>, %wu_scales: tensor<6x4xf8E4M3FN>) {
+  %n2_four, %n2_of_blocks, %n2_of_all = transformer.quantize %n2, %n2_amax blocks [1, 16] over 1 : (tensor<4x32x64xbf16>, tensor<f32>) -> (tensor<4x32x64xf4E2M1FN>, tensor<128x4xf8E4M3FN>, tensor<f32>)
+  %u = transformer.contract "b s d, f d -> b s f" %n2_four, %wu_codes scaled %n2_of_blocks, %wu_scales, %n2_of_all, %n2_of_all blocks [1, 16, 16] : (tensor<4x32x64xf4E2M1FN>, tensor<96x64xf4E2M1FN>, tensor<128x4xf8E4M3FN>, tensor<6x4xf8E4M3FN>, tensor<f32>, tensor<f32>) -> tensor<4x32x96xbf16>
+  return
+}
+
 // CHECK-LABEL: func.func @add(
 // CHECK-NEXT:    {{.*}} = transformer.add {{%[^ ,:)]+}}, {{%[^ ,:)]+}} : (tensor<4x32x64xf32>, tensor<4x32x64xf32>) -> tensor<4x32x64xf32>
 func.func @add(%x: tensor<4x32x64xf32>, %delta: tensor<4x32x64xf32>) {

@@ -38,7 +38,7 @@ TrainSettings adamW(std::int64_t length, std::int64_t batch) {
   TrainSettings train;
   train.sequenceLength = length;
   train.globalBatch = batch;
-  train.precision = {"fp32", "bf16", "fp8"};
+  train.precision = {"fp32", "bf16", "fp8", "nvfp4"};
   train.optimizer.lr = 1e-4;
   return train;
 }

@@ -431,9 +431,6 @@ TEST(PlanCheck, UnsupportedFeaturesAreNamedWhereActive) {
   EXPECT_EQ(with(2, 1, 1, R"("zero": {"reduce": "every_micro_batch"})"), "");
   EXPECT_EQ(with(1, 1, 1, R"("recompute": "full")"), "");
   EXPECT_EQ(with(1, 1, 1, R"("offload": {"optimizer": true})"), "");
-  EXPECT_THAT(with(1, 1, 1, R"("precision": "nvfp4")"),
-              HasSubstr("precision recipe \"nvfp4\"" + tail +
-                        "; set precision.recipe to \"fp8\","));
   EXPECT_THAT(with(1, 1, 1, R"("precision": {"reduce": "bf16"})"),
               HasSubstr("precision.reduce \"bf16\" in recipe \"fp32\"" + tail));
   EXPECT_EQ(with(1, 1, 1, R"("overlap": {"memory_bytes": 0})"), "");
@@ -459,6 +456,10 @@ TEST(PlanCheck, NarrowFormatsHaveAMasterAndAreAllowedByTheSettings) {
   };
   EXPECT_EQ(with(R"({"recipe": "fp16", "reduce": "fp16"})", {"fp16"}), "");
   EXPECT_EQ(with(R"({"recipe": "fp8", "gradients": "bf16"})", {"fp8"}), "");
+  EXPECT_EQ(with(R"("nvfp4")", {"bf16", "nvfp4"}), "");
+  EXPECT_THAT(with(R"("nvfp4")", {"fp8"}),
+              HasSubstr("precision recipe \"nvfp4\", but the training settings "
+                        "allow fp8; add it to precision there"));
   EXPECT_EQ(with(R"({"recipe": "bf16", "gradients": "bf16",
                      "reduce": "bf16"})",
                  {"fp32", "bf16"}),

@@ -75,6 +75,9 @@ TEST(Scaling, BlocksHaveALength) {
                 .blockLength,
             16);
   EXPECT_EQ(read(R"({"recipe": "fp8", "scaling": "mxfp8"})").blockLength, 32);
+  EXPECT_EQ(read(R"("nvfp4")").blockLength, 16);
+  EXPECT_EQ(read(R"({"recipe": "nvfp4", "block_length": 4})").blockLength, 4);
+  EXPECT_EQ(read(R"("nvfp4")").scaling, "nvfp4");
   auto fault = [](const std::string &precision) {
     Result<Plan> plan = readPlanOf(1, precision);
     return plan ? "" : plan.message();
@@ -88,6 +91,11 @@ TEST(Scaling, BlocksHaveALength) {
   // A key of nobody: scales belong to tensors.
   EXPECT_THAT(fault(R"({"recipe": "fp8", "block_length": 16})"),
               HasSubstr("unknown key 'precision.block_length'"));
+  // Each recipe has its own.
+  EXPECT_THAT(fault(R"({"recipe": "nvfp4", "scaling": "current"})"),
+              HasSubstr("nvfp4"));
+  EXPECT_THAT(fault(R"({"recipe": "fp8", "scaling": "nvfp4"})"),
+              HasSubstr("current"));
   EXPECT_THAT(fault(R"({"recipe": "fp8", "scaling": "blocks"})"),
               HasSubstr("block_power_of_two"));
 }

@@ -97,7 +97,7 @@ func.func @middle(%x: tensor<2x4x3xbf16>, %w: tensor<5x4xbf16>) -> tensor<2x3x5x
 // -----
 
 func.func @formats(%x: tensor<2x4xbf16>, %w: tensor<5x4xbf16>) -> tensor<2x5xbf16> {
-  // expected-error @below {{transformer.scaled needs two formats of 8 bits, got {formats = [f8E4M3FN, bf16]}}}
+  // expected-error @below {{transformer.scaled needs two formats of 8 bits, or of 4, got {formats = [f8E4M3FN, bf16]}}}
   %y = transformer.contract "a k, c k -> a c" %x, %w {transformer.scale_axes = [[], []], transformer.scaled = {formats = [f8E4M3FN, bf16]}} : (tensor<2x4xbf16>, tensor<5x4xbf16>) -> tensor<2x5xbf16>
   return %y : tensor<2x5xbf16>
 }

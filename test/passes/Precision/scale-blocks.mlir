@@ -28,7 +28,7 @@ func.func @block(%x: tensor<2x3x48xf32, #tokens> {transformer.as = "x"}, %w: ten
 #formats = {compute = bf16, master = f32, gradients = f32, reduce = f32}
 module attributes {dist.mesh = #mesh, dist.storage = {data = ["dp"]}, transformer.precision = #formats} {
 func.func @block(%x: tensor<2x3x48xf32, #tokens> {transformer.as = "x"}, %w: tensor<24x48xf32, #weight> {transformer.as = "w"}) -> tensor<2x3x24xf32, #middle> {
-  // expected-error @below {{has a scale for each 16 numbers of 'w', but a rank holds 12 of them in a row; cut it so that ranks hold whole blocks, or set precision.scaling to "current"}}
+  // expected-error @below {{has a scale for each 16 numbers of 'w', but a rank holds 12 of them in a row; cut it so that ranks hold whole blocks, or set precision.recipe to "fp8" with scaling "current"}}
   %y = transformer.contract "b s d, f d -> b s f" %x, %w {as = ["y"], transformer.scaled = {blocks = array<i64: 1, 16, 16>, formats = [f8E4M3FN, f8E4M3FN], scales = f32}} : (tensor<2x3x48xf32, #tokens>, tensor<24x48xf32, #weight>) -> tensor<2x3x24xf32, #middle>
   return %y : tensor<2x3x24xf32, #middle>
 }
