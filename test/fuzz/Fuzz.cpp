@@ -5,8 +5,9 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <fcntl.h>
 #include <filesystem>
-#include <fstream>
+#include <map>
 #include <unistd.h>
 
 namespace heddle::fuzz {
@@ -60,11 +61,19 @@ public:
 
 std::string fileOf(std::string_view bytes, const char *extension) {
   static const Folder folder;
+  // One file per extension, kept open: to make one anew takes longer than most
+  // readers do.
+  static std::map<std::string, int, std::less<>> files;
   const std::string path = folder.path / (std::string("input") + extension);
-  std::ofstream file(path, std::ios::binary | std::ios::trunc);
-  file.write(bytes.data(), std::streamsize(bytes.size()));
-  file.close();
-  expect(bool(file), "a file can be written", path);
+  auto found = files.find(extension);
+  if (found == files.end())
+    found = files.emplace(extension, open(path.c_str(), O_CREAT | O_RDWR, 0600))
+                .first;
+  const int file = found->second;
+  expect(file >= 0 && ftruncate(file, off_t(bytes.size())) == 0 &&
+             pwrite(file, bytes.data(), bytes.size(), 0) ==
+                 ssize_t(bytes.size()),
+         "a file can be written", path);
   return path;
 }
 

@@ -25,9 +25,9 @@ using Random = std::minstd_rand;
 struct Target {
   const char *name; ///< of its file, and of its folder of inputs
   void (*run)(std::string_view input);
-  /// Changes an input in a way that its first check lets pass; none where any
-  /// change of bytes does.
-  void (*mutate)(std::string &input, Random &random) = nullptr;
+  /// Changes an input in a way that its first check lets pass; false where the
+  /// input is not of that kind. None where any change of bytes does.
+  bool (*mutate)(std::string &input, Random &random) = nullptr;
   /// Makes lengths and checksums right again after any change.
   void (*repair)(std::string &input) = nullptr;
 };

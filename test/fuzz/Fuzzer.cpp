@@ -3,9 +3,12 @@
 #include "test/fuzz/Fuzz.h"
 
 #include <algorithm>
+#include <csignal>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <sys/time.h>
 
 using namespace heddle::fuzz;
 
@@ -21,6 +24,42 @@ extern "C" const char *__ubsan_default_options() {
   return "print_stacktrace=1";
 }
 
+#if !__has_feature(address_sanitizer)
+/// ASan's flavour has libFuzzer's -malloc_limit_mb for this.
+void *operator new(size_t bytes) {
+  constexpr size_t kMost = size_t(64) << 20;
+  expect(bytes <= kMost, "an allocation is no larger than 64 MiB");
+  void *const made = std::malloc(bytes);
+  expect(made != nullptr, "there is memory");
+  return made;
+}
+void operator delete(void *memory) noexcept { std::free(memory); }
+void operator delete(void *memory, size_t) noexcept { std::free(memory); }
+#endif
+
+//===----------------------------------------------------------------------===//
+// A second of a processor is the most that an input may take. libFuzzer's own
+// limit is of time that passes: a busy machine can hold up any input.
+//===----------------------------------------------------------------------===//
+
+static volatile sig_atomic_t inputs, inputsBefore;
+
+static void onSecond(int) {
+  const bool isSame = inputs == inputsBefore && inputs % 2 == 1;
+  inputsBefore = inputs;
+  expect(!isSame, "an input takes less than a second");
+}
+
+static void limitSeconds() {
+  struct sigaction action = {};
+  action.sa_handler = onSecond;
+  action.sa_flags = SA_RESTART;
+  const itimerval each = {.it_interval = {1, 0}, .it_value = {1, 0}};
+  expect(sigaction(SIGPROF, &action, nullptr) == 0 &&
+             setitimer(ITIMER_PROF, &each, nullptr) == 0,
+         "there is a clock");
+}
+
 /// What run.py writes: a word in double quotes in each line.
 static void readWords(const char *path) {
   std::ifstream file(path);
@@ -34,11 +73,14 @@ extern "C" int LLVMFuzzerInitialize(int *count, char ***arguments) {
   for (int i = 1; i < *count; ++i)
     if (std::string_view((*arguments)[i]).starts_with(kOption))
       readWords((*arguments)[i] + kOption.size());
+  limitSeconds();
   return 0;
 }
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+  inputs = inputs + 1; // odd: at one
   targets().front().run({reinterpret_cast<const char *>(data), size});
+  inputs = inputs + 1;
   return 0;
 }
 
@@ -46,16 +88,17 @@ extern "C" size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size,
                                           size_t most, unsigned seed) {
   const Target &target = targets().front();
   Random random(seed);
-  const bool isOfBytes = !target.mutate || random() % 4 == 0;
-  if (isOfBytes)
+  std::string input(reinterpret_cast<const char *>(data), size);
+  const bool isByBytes = !target.mutate || random() % 4 == 0 ||
+                         !target.mutate(input, random) || input.size() > most;
+  if (isByBytes)
     size = LLVMFuzzerMutate(data, size, most);
   // Wrong lengths and checksums have to be tried too.
   const bool isRepaired = target.repair && random() % 8 != 0;
-  if (isOfBytes && !isRepaired)
+  if (isByBytes && !isRepaired)
     return size;
-  std::string input(reinterpret_cast<const char *>(data), size);
-  if (!isOfBytes)
-    target.mutate(input, random);
+  if (isByBytes)
+    input.assign(reinterpret_cast<const char *>(data), size);
   if (isRepaired)
     target.repair(input);
   if (input.size() > most)

@@ -72,6 +72,12 @@ std::string text(Random &random) {
   return kTexts[random() % std::size(kTexts)];
 }
 
+DocumentValue number(const std::string &text) {
+  Result<DocumentValue> value = parseJson(text, "");
+  expect(bool(value), "a number is JSON", text);
+  return std::move(*value);
+}
+
 DocumentValue scalar(Random &random) {
   DocumentValue value;
   switch (random() % 6) {
@@ -89,10 +95,8 @@ DocumentValue scalar(Random &random) {
     value.kind = random() % 2 ? Kind::List : Kind::Map;
     return value;
   default:
-    value.kind = Kind::Number;
-    value.text = random() % 4 ? kNumbers[random() % std::size(kNumbers)]
-                              : fmt::format("{}", random() % 4096);
-    return value;
+    return number(random() % 4 ? kNumbers[random() % std::size(kNumbers)]
+                               : fmt::format("{}", random() % 4096));
   }
 }
 
@@ -259,6 +263,24 @@ void writeCbor(const DocumentValue &value, std::string &to) {
   }
 }
 
+/// Reads a text, changes its tree, and writes it. An input is mostly changed
+/// several times in turn: then the tree of the time before is at hand.
+template <class Read, class Write>
+const DocumentValue *change(std::string &text, Random &random, Read read,
+                            Write write) {
+  static std::string last;
+  static DocumentValue tree;
+  if (text.empty() || text != last) {
+    Result<DocumentValue> value = read(text);
+    if (!value)
+      return nullptr;
+    tree = std::move(*value);
+  }
+  changeTree(tree, random);
+  last = text = write(tree);
+  return &tree;
+}
+
 } // namespace
 
 void changeTree(DocumentValue &root, Random &random) {
@@ -278,33 +300,36 @@ std::string cborOf(const DocumentValue &value) {
   return bytes;
 }
 
-void mutateJson(std::string &text, Random &random) {
-  if (Result<DocumentValue> value = parseJson(text, "")) {
-    changeTree(*value, random);
-    text = jsonOf(*value);
-  }
+const DocumentValue *changeJson(std::string &text, Random &random) {
+  return change(
+      text, random, [](std::string_view in) { return parseJson(in, ""); },
+      jsonOf);
 }
 
-void mutateYaml(std::string &text, Random &random) {
-  Result<Document> document = Document::parse(text, "", Document::Syntax::Yaml);
-  if (!document)
-    return;
-  DocumentValue value = document->root();
-  changeTree(value, random);
-  text.clear();
-  if (random() % 2)
-    writeBlock(value, 0, text);
-  else
-    writeJson(value, text);
+bool mutateJson(std::string &text, Random &random) {
+  return changeJson(text, random) != nullptr;
 }
 
-void mutateCbor(std::string &bytes, Random &random) {
-  if (Result<DocumentValue> value = train::decodeCbor(bytes)) {
-    changeTree(*value, random);
-    // New numbers are written as JSON has them.
-    if (Result<DocumentValue> read = parseJson(jsonOf(*value), ""))
-      bytes = cborOf(*read);
-  }
+bool mutateYaml(std::string &text, Random &random) {
+  const auto read = [](std::string_view in) -> Result<DocumentValue> {
+    Result<Document> document = Document::parse(in, "", Document::Syntax::Yaml);
+    if (!document)
+      return document.error();
+    return document->root();
+  };
+  const auto write = [&](const DocumentValue &tree) {
+    std::string out;
+    if (random() % 4 == 0)
+      writeBlock(tree, 0, out);
+    else
+      writeJson(tree, out);
+    return out;
+  };
+  return change(text, random, read, write) != nullptr;
+}
+
+bool mutateCbor(std::string &bytes, Random &random) {
+  return change(bytes, random, train::decodeCbor, cborOf) != nullptr;
 }
 
 } // namespace heddle::fuzz

@@ -21,11 +21,14 @@ void changeTree(DocumentValue &root, Random &random);
 std::string jsonOf(const DocumentValue &value);
 std::string cborOf(const DocumentValue &value);
 
-/// Target::mutate of texts that are JSON: changes the tree, or nothing where
-/// there is none.
-void mutateJson(std::string &text, Random &random);
-void mutateYaml(std::string &text, Random &random);
-void mutateCbor(std::string &bytes, Random &random);
+/// Changes a text that is JSON and gives its tree, which stays until the next
+/// call; null where the text is none.
+const DocumentValue *changeJson(std::string &text, Random &random);
+
+/// Target::mutate of texts of that kind.
+bool mutateJson(std::string &text, Random &random);
+bool mutateYaml(std::string &text, Random &random);
+bool mutateCbor(std::string &bytes, Random &random);
 
 } // namespace heddle::fuzz
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Makes the committed inputs anew: small real files of each kind, and a few by hand. Inputs that a fuzzer has found (their
-names begin with `found-`) are kept. Usage: make_corpus.py HEDDLE
+names begin with `found-`), and the least that reaches as much as runs of hours did (`grown-`), are kept. Usage: make_corpus.py HEDDLE
 """
 import hashlib
 import json
@@ -165,6 +165,22 @@ def flight(rank):
     return page
 
 
+def rendezvous(ranks):
+    """A session: a number of ranks, then events (test/fuzz/targets/Rendezvous.cpp)."""
+    def frame(line, say, origin, to, comm=0, tag=0, payload=b""):
+        return struct.pack("<2B5bB", ord("f"), line, say, origin, to, comm, tag, len(payload)) + payload
+
+    session = bytes([ranks - 1])
+    for rank in range(ranks):
+        session += b"c\0" + frame(rank, 0, rank, ranks)[:-1] + b"\xff"
+    for rank in range(ranks):
+        session += frame(rank, 4, rank, ranks, tag=0, payload=b"dp")
+    session += frame(0, 3, 0, ranks - 1, tag=7, payload=b"text") + b"w\1"
+    for rank in reversed(range(ranks)):
+        session += frame(rank, 8, 0, 0) + frame(rank, 9, 0, 0)
+    return session
+
+
 def by_hand(corpus):
     for number, (chunks, batches, text) in enumerate(ROWS):
         corpus.add("ScheduleRows", f"rows-{number}", bytes([chunks, batches]) + text.encode())
@@ -175,17 +191,21 @@ def by_hand(corpus):
     for number, text in enumerate(GLOBS):
         corpus.add("Glob", f"pattern-{number}", text)
     corpus.add("DeviceTables", "host.yaml", DEVICE)
-    corpus.add("Batches", "json", b"\0" + json.dumps(BATCHES).encode())
+    for target in ("Batches", "BatchFile"):
+        corpus.add(target, "json", b"\0" + json.dumps(BATCHES).encode())
     ints = struct.pack("<8i", *range(8))
     tokens = safetensors({"tokens": ("I32", [2, 4], ints), "mask": ("U8", [2, 4], bytes([1] * 8)),
                           "labels": ("I64", [2, 4], struct.pack("<8q", *range(8)))})
-    corpus.add("Batches", "safetensors", b"\1" + tokens)
+    for target in ("Batches", "BatchFile"):
+        corpus.add(target, "safetensors", b"\1" + tokens)
     corpus.add("Batches", "bin", b"\2" + bytes(range(32)))
     corpus.add("Batches", "text", b"\3some text")
     corpus.add("Ending", "well", "0\n")
     corpus.add("Ending", "untold", "2\nthe file is not there\n")
     head = struct.pack("<IiiiiiQ", 0x4845444C, 0, 0, 4, 0, 0, 3)
     corpus.add("Frames", "hello", head + b"job" + head + b"job")
+    corpus.add("Rendezvous", "two", rendezvous(2))
+    corpus.add("Rendezvous", "one", rendezvous(1))
     corpus.add("Flight", "two", b"".join(flight(rank) for rank in (0, 1)))
     for name, content in (("small", {"w": ("F32", [2, 2], bytes(16)), "b": ("BF16", [0], b"")}),
                           ("scalar", {"loss": ("F64", [], bytes(8))})):
@@ -262,7 +282,7 @@ def main():
     heddle = str(pathlib.Path(sys.argv[1]).resolve())
     folder = HERE / "corpus"
     for path in folder.glob("*/*"):
-        if not path.name.startswith("found-"):
+        if not path.name.startswith(("found-", "grown-")):
             path.unlink()
     corpus = Corpus(folder)
     by_hand(corpus)

@@ -2,8 +2,10 @@
 
 #include "passes/Import/Import.h"
 #include "passes/Lowering/Emit.h"
+#include "tools/heddle-opt/ReadText.h"
 #include "tools/heddle-opt/Register.h"
 
+#include "mlir/Parser/Parser.h"
 #include "mlir/Tools/mlir-translate/MlirTranslateMain.h"
 #include "mlir/Tools/mlir-translate/Translation.h"
 #include "llvm/Support/CommandLine.h"
@@ -57,11 +59,17 @@ static cl::opt<std::string>
                         "copies the runtime into the folder"));
 
 /// The texts of the module's rt.program, in a folder or on `os`.
-static LogicalResult emitText(Operation *op, llvm::raw_ostream &os) {
-  auto module = dyn_cast<ModuleOp>(op);
+static LogicalResult emitText(const std::shared_ptr<llvm::SourceMgr> &source,
+                              llvm::raw_ostream &os, MLIRContext *context) {
+  if (!heddle::checkText(*source->getMemoryBuffer(source->getMainFileID())))
+    return failure();
+  DialectRegistry registry;
+  heddle::registerDialects(registry);
+  context->appendDialectRegistry(registry);
+  const auto module = parseSourceFile<ModuleOp>(source, context);
   if (!module)
-    return op->emitError() << "expected a module";
-  auto text = heddle::lowering::emitProgram(module);
+    return failure();
+  auto text = heddle::lowering::emitProgram(*module);
   if (failed(text))
     return failure();
   if (programFolder.empty()) {
@@ -76,14 +84,14 @@ static LogicalResult emitText(Operation *op, llvm::raw_ostream &os) {
   options.sourceRoot = sourceRoot;
   if (failed(heddle::lowering::writeProgram(*text, programFolder, options,
                                             message)))
-    return op->emitError() << message;
+    return (*module)->emitError() << message;
   return success();
 }
 
 int main(int argc, char **argv) {
   TranslateToMLIRRegistration import(
       "import-model", "the forward of a Hugging Face config.json", importText);
-  TranslateFromMLIRRegistration emit("emit-program", "the C++ of an rt.program",
-                                     emitText, heddle::registerDialects);
+  TranslateRegistration emit("emit-program", "the C++ of an rt.program",
+                             emitText);
   return failed(mlirTranslateMain(argc, argv, "heddle's translations"));
 }

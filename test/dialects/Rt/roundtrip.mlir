@@ -1,8 +1,8 @@
-// Everything rt can say, through text, the generic form and bytecode.
+// Everything rt can say, through text and the generic form.
 //
 // RUN: heddle-opt %s | heddle-opt | FileCheck %s
 // RUN: heddle-opt %s --mlir-print-op-generic | heddle-opt | FileCheck %s
-// RUN: heddle-opt %s --emit-bytecode | heddle-opt | FileCheck %s
+// RUN: heddle-opt %s --verify-roundtrip | FileCheck %s
 
 // CHECK: !rt.buf<2x32x64xf32>
 // CHECK: !rt.buf<64x32xf32, strides [96, 1]>

@@ -28,20 +28,5 @@ static void run(std::string_view input) {
   }
 }
 
-static void mutate(std::string &input, fuzz::Random &random) {
-  if (input.empty())
-    return;
-  std::string rest = input.substr(1);
-  (input[0] & 1 ? fuzz::mutateFrame : fuzz::mutateJson)(rest, random);
-  input = input.substr(0, 1) + rest;
-}
-
-static void repair(std::string &input) {
-  if (input.empty() || (input[0] & 3) != 1)
-    return;
-  std::string rest = input.substr(1);
-  fuzz::repairFrame(rest);
-  input = input.substr(0, 1) + rest;
-}
-
-static fuzz::Announce target{{"Batches", run, mutate, repair}};
+static fuzz::Announce target{
+    {"Batches", run, fuzz::mutateOfKind, fuzz::repairOfKind}};

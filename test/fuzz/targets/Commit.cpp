@@ -42,12 +42,14 @@ static void repair(std::string &input) {
   input = name + "\n" + line + "\n" + text;
 }
 
-static void mutate(std::string &input, fuzz::Random &random) {
+static bool mutate(std::string &input, fuzz::Random &random) {
   std::string_view rest = input;
   const std::string name(fuzz::takeLine(rest)), line(fuzz::takeLine(rest));
   std::string text(rest);
-  fuzz::mutateJson(text, random);
+  if (!fuzz::mutateJson(text, random))
+    return false;
   input = name + "\n" + line + "\n" + text;
+  return true;
 }
 
 static fuzz::Announce target{{"Commit", run, mutate, repair}};

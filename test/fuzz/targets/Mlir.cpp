@@ -1,4 +1,5 @@
 #include "test/fuzz/Fuzz.h"
+#include "tools/heddle-opt/ReadText.h"
 #include "tools/heddle-opt/Register.h"
 
 #include "mlir/IR/Verifier.h"
@@ -18,7 +19,7 @@ constexpr std::string_view kPasses = "// passes: ";
 /// Attributes and types stay in a context as long as it lives; making one takes
 /// longer than an input.
 MLIRContext &contextOf(unsigned number) {
-  constexpr unsigned kInputs = 200;
+  constexpr unsigned kInputs = 1000;
   static std::unique_ptr<MLIRContext> context;
   static bool isFirst = true;
   if (isFirst)
@@ -62,11 +63,15 @@ void runPasses(ModuleOp module, std::string_view names) {
 
 // Text of a module, which may begin with `// passes: NAMES`.
 static void run(std::string_view input) {
+  if (!isText(input))
+    return;
   static unsigned number = 0;
   MLIRContext &context = contextOf(number++);
   Errors errors(context);
-  OwningOpRef<ModuleOp> module = parseSourceString<ModuleOp>(
-      StringRef(input), ParserConfig(&context), "input.mlir");
+  // A file's buffer ends with a zero, as a string does: MLIR looks for it.
+  const std::string file(input);
+  OwningOpRef<ModuleOp> module =
+      parseSourceString<ModuleOp>(file, ParserConfig(&context), "input.mlir");
   if (!module) {
     fuzz::expect(errors.count > 0, "a module that is refused has an error");
     return;
@@ -133,18 +138,21 @@ void changeTokens(std::vector<std::string> &tokens, fuzz::Random &random) {
 
 } // namespace
 
-static void mutate(std::string &input, fuzz::Random &random) {
+static bool mutate(std::string &input, fuzz::Random &random) {
   std::string_view rest = input;
   std::string text;
   if (rest.starts_with(kPasses))
     text = std::string(fuzz::takeLine(rest)) + "\n";
   std::vector<std::string> tokens = tokensOf(rest);
+  if (tokens.empty())
+    return false;
   for (unsigned i = 0, count = 1 + random() % 3; i < count && !tokens.empty();
        ++i)
     changeTokens(tokens, random);
   for (const std::string &token : tokens)
     text += token;
   input = text;
+  return true;
 }
 
 static fuzz::Announce target{{"Mlir", run, mutate}};

@@ -136,6 +136,56 @@ TEST(Convert, FoldersThatAreNoneAreRefused) {
   EXPECT_THAT(openHf(empty, "hf").message(), HasSubstr("no .safetensors"));
 }
 
+/// Sizes around those that are written, copied and verified at once.
+TEST(Convert, TensorsThatEndAroundTheEndsOfBuffers) {
+  for (const int64_t buffer : {4 << 20, 64 << 20})
+    for (const int64_t elements :
+         {buffer / 4 - 1, buffer / 4, buffer / 4 + 1}) {
+      std::vector<TensorEntry> tensors = {
+          {"w", TensorType::F32, {elements}, 0, 0}};
+      std::string data(size_t(elements) * 4, '\0');
+      for (size_t at = 0; at < data.size(); at += 4093)
+        data[at] = char(at);
+      data.back() = 'e';
+      Disk disk;
+      ASSERT_TRUE(disk.makeFolder("hf") && disk.makeFolder("other"));
+      ASSERT_TRUE(writeText(disk, "hf/model.safetensors",
+                            safetensorsHeader(tensors, {}) + data));
+      const Result<Checkpoint> from = openHf(disk, "hf");
+      ASSERT_TRUE(from) << from.message();
+      ASSERT_TRUE(writeLogical(disk, *from, nameOf("other", 0)));
+      const std::string folder = "other/step-0000000000";
+      const Checkpoint whole = opened(disk, folder);
+      const auto files = tensorFiles(disk, folder);
+      ASSERT_EQ(files.size(), 1u);
+      const auto &[name, bytes] = *files.begin();
+      EXPECT_TRUE(bytes.ends_with(data)) << elements;
+      disk.files().at(folder + name)->back() = 'x';
+      EXPECT_THAT(whole.verify().message(), HasSubstr("'w'")) << elements;
+    }
+}
+
+TEST(Convert, StatesThatEndAroundTheEndsOfBuffersAreSaved) {
+  for (const int64_t elements : {(1 << 20) - 1, 1 << 20, (1 << 20) + 1}) {
+    runtime::Tables tables = tablesOf({.name = "one", .small = true});
+    runtime::State &state = tables.states[1];
+    ASSERT_EQ(state.layout.shape.size(), 1u);
+    state.layout.shape = state.layout.padded = state.layout.local =
+        state.file.shape = {elements};
+    state.layerStride = elements * 4;
+    state.offset = tables.arenas[0].bytes;
+    tables.arenas[0].bytes += state.layerStride;
+    Disk disk;
+    ASSERT_TRUE(disk.makeFolder("root"));
+    const auto saved = saveAll(disk, nameOf("root", 7), tables, 5);
+    ASSERT_TRUE(saved) << saved.message();
+    const auto loaded =
+        loadRank(opened(disk, "root/step-0000000007"), tables, 0);
+    ASSERT_TRUE(loaded) << loaded.message();
+    EXPECT_TRUE((*loaded)[1] == memoryOf(tables, 0, 5)[1]) << elements;
+  }
+}
+
 /// Nothing of it stands under its name, wherever it stops.
 TEST(Convert, AnExportIsThereWholeOrNotAtAll) {
   for (int64_t at = 0;; ++at) {

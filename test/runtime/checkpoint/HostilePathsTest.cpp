@@ -120,6 +120,21 @@ TEST_F(HostilePaths, PlantedLinksAreNotFollowed) {
   EXPECT_EQ(verdict(), "");
 }
 
+// A page that is gone from under a mapping ends the process; what is read by
+// calls is only missing.
+TEST_F(HostilePaths, AFileThatIsCutWhileItIsOpenIsAnError) {
+  const std::string path = folder + "/model/rank-00000.safetensors";
+  const auto in = files.open(path);
+  ASSERT_TRUE(in) << in.message();
+  std::vector<std::byte> bytes((*in)->size());
+  ASSERT_TRUE((*in)->read(0, bytes));
+  fs::resize_file(path, bytes.size() / 2);
+  EXPECT_THAT((*in)->read(0, bytes).message(), HasSubstr(path));
+  fs::resize_file(path, 0);
+  EXPECT_THAT((*in)->read(0, bytes).message(), HasSubstr(path));
+  EXPECT_THAT(verdict(), HasSubstr(path));
+}
+
 // Another checkpoint takes the place of one that was found right.
 TEST_F(HostilePaths, AFolderThatIsReplacedIsNotTakenForTheOldOne) {
   const Result<Checkpoint> found = Checkpoint::open(files, folder);

@@ -140,6 +140,8 @@ MODULES = [
          "%0 = transformer.add %x, %y : (tensor<2xf32>, tensor<2xf64>) -> tensor<2xf32> return }"),
     ("", "transformer.state @w parameter : i32"),
     ("", b"\xff\xfe\x00\x01garbage"),
+    ("found MLIR bytecode", b"ML\xefR\x0dMLIR22.1.8\x00"),
+    ("found MLIR bytecode", b"module {}\n// -----\nML\xefR"),
     ("", "rt.program @p mesh [] arenas [] streams [] communicators [] events [] entry @missing {}"),
 ]
 
