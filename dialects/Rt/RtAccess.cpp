@@ -1,5 +1,6 @@
 //===- RtAccess.cpp - the bytes that queued work touches ------------------===//
 
+#include "dialects/Rt/Bounds.h"
 #include "dialects/Rt/Rt.h"
 
 #include "llvm/ADT/STLExtras.h"
@@ -38,15 +39,16 @@ static Access accessMatrix(Value buffer, bool reads, bool writes, int64_t rows,
                            int64_t stride) {
   auto type = cast<BufType>(buffer.getType());
   int64_t bytes = type.getElementBytes();
-  Access access{
-      buffer, reads, writes,
-      type.getBytes(stride * (batch - 1) + ld * (rows - 1) + columns)};
+  Access access{buffer, reads, writes,
+                type.getBytes(product({stride, batch - 1}) +
+                              product({ld, rows - 1}) + columns)};
   if (rows == 1) // the products' rows are rows of one matrix
     ld = stride, rows = batch, batch = 1;
-  else if (stride * batch == ld) // side by side: rows of rows
+  else if (product({stride, batch}) == ld) // side by side: rows of rows
     ld = stride, batch = 1;
-  else if (stride * batch <= ld) // a run of the row, between them included
-    columns += stride * (batch - 1), batch = 1;
+  else if (product({stride, batch}) <=
+           ld) // a run of the row, between them included
+    columns += product({stride, batch - 1}), batch = 1;
   if (columns < ld && (batch == 1 || stride % ld == 0)) {
     access.run = columns * bytes;
     access.period = ld * bytes;

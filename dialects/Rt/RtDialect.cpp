@@ -1,5 +1,6 @@
 //===- RtDialect.cpp - registration, attributes, types --------------------===//
 
+#include "dialects/Rt/Bounds.h"
 #include "dialects/Rt/Rt.h"
 
 #include "mlir/IR/Builders.h"
@@ -129,6 +130,20 @@ void BufType::print(AsmPrinter &printer) const {
   printer << ">";
 }
 
+/// Whether a buffer's elements and what lies between them can be counted.
+static bool isCountable(ArrayRef<int64_t> shape, ArrayRef<int64_t> strides) {
+  int64_t elements = 1, span = 1, between;
+  for (int64_t size : shape)
+    if (llvm::MulOverflow(elements, std::max<int64_t>(size, 1), elements) ||
+        elements > kMostPlaces)
+      return false;
+  for (auto [size, stride] : llvm::zip(shape, strides))
+    if (llvm::MulOverflow(std::max<int64_t>(size, 1), stride, between) ||
+        between > kMostPlaces || (span += between) > kMostPlaces)
+      return false;
+  return true;
+}
+
 LogicalResult BufType::verify(function_ref<InFlightDiagnostic()> emitError,
                               ArrayRef<int64_t> shape, Type elementType,
                               ArrayRef<int64_t> strides) {
@@ -144,6 +159,8 @@ LogicalResult BufType::verify(function_ref<InFlightDiagnostic()> emitError,
                        << elementType;
   if (llvm::any_of(shape, [](int64_t size) { return size < 0; })) // T2
     return emitError() << "a buffer's sizes must be static";
+  if (!isCountable(shape, {})) // T5
+    return emitError() << "a buffer has at most " << kMostPlaces << " elements";
   if (strides.empty())
     return success();
   if (isa<Float4E2M1FNType>(elementType)) // T4
@@ -153,6 +170,9 @@ LogicalResult BufType::verify(function_ref<InFlightDiagnostic()> emitError,
   if (strides.size() != shape.size()) // T3
     return emitError() << "a buffer of rank " << shape.size()
                        << " needs as many strides, got " << strides.size();
+  if (!isCountable(shape, strides)) // T5
+    return emitError() << "a buffer spans at most " << kMostPlaces
+                       << " elements";
   if (llvm::equal(contiguousStrides(shape), strides)) // T3
     return emitError() << "these strides are those of a buffer without gaps; "
                           "leave them out";

@@ -1,5 +1,6 @@
 //===- RtKernel.cpp - kernels: builders, parsing, verifiers ---------------===//
 
+#include "dialects/Rt/Bounds.h"
 #include "dialects/Rt/Rt.h"
 
 #include "mlir/IR/Builders.h"
@@ -347,11 +348,11 @@ int64_t heddle::rt::getWorkspaceBytes(KernelOp kernel, int64_t rows,
   // emitter holds them against heddle/Runtime/Operands.h.
   constexpr int64_t reduceChunk = 16384, rowChunk = 64;
   if (kernel.getSkeleton() == Skeleton::reduce_all)
-    return (rows * columns + reduceChunk - 1) / reduceChunk * 8;
+    return (product({rows, columns}) + reduceChunk - 1) / reduceChunk * 8;
   if (kernel.getSkeleton() != Skeleton::columnwise)
     return 0;
   int64_t states = (*kernel.getOps<ReduceOp>().begin()).getNumResults();
-  return (rows + rowChunk - 1) / rowChunk * columns * states * 4;
+  return product({(rows + rowChunk - 1) / rowChunk, columns, states, 4});
 }
 
 LogicalResult ReduceOp::verify() {

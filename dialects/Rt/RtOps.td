@@ -40,8 +40,8 @@ def Rt_ProgramOp : Rt_Op<"program", [
     `by_stage` of buffers and arenas. `channels` join the stages.
 
     Constraints: (C1) names of axes, arenas, streams, events, channels are not
-    repeated in their list, sizes of axes are at least 1, of arenas not
-    negative; (C2) there is a stream; (C3) a communicator names axes of the
+    repeated in their list, sizes of axes are at least 1 and make no more than
+    2^31 ranks, arenas have 0 to 2^60 bytes; (C2) there is a stream; (C3) a communicator names axes of the
     mesh, or mirrors of such, each once; (C4) `entry` is a function of the program without
     arguments; (C5) no function calls itself, directly or through others; (C6)
     `stages` and the axis of a channel are axes of the mesh, and a channel's
@@ -316,7 +316,7 @@ def Rt_BufferOp : Rt_Op<"buffer", [Pure, DeclareOpInterfaceMethods<OpAsmOpInterf
     each stage, its offset and its strides.
 
     Constraints: (C1) `arena` is one of the program's; (C2) there is one stride
-    per index, none negative, and `offset` is not negative; (C3) without
+    per index, strides and `offset` are of 0 to 2^60; (C3) without
     indices, the buffer lies within the arena; (C4) offset and strides are
     multiples of the element's size; (C5) neither name nor reason is empty; (C6)
     `by_stage` has a row for each of the program's stages, the first of which is
@@ -354,7 +354,7 @@ def Rt_ViewOp : Rt_Op<"view", [Pure]> {
     behind the beginning of `source`.
 
     Constraints: (C1) the element type stays; (C2) there is one stride per
-    index, none negative, and `offset` is not negative; (C3) without indices,
+    index, strides and `offset` are of 0 to 2^53; (C3) without indices,
     the result lies within `source`.
 
     ```mlir

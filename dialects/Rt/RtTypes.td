@@ -20,7 +20,7 @@ def Rt_BufType : TypeDef<Rt_Dialect, "Buf"> {
     Constraints: (T1) the element type is f32, f64, bf16, f16, f8E4M3FN, f8E5M2,
     f8E8M0FNU, f4E2M1FN, i8, i32 or i64; (T2) sizes are static and not negative, strides not negative; (T3) there is one stride
     per dimension, and none is written where they say what is true without them; (T4) f4E2M1FN has
-    none.
+    none; (T5) no more than 2^53 elements are there, or lie from the first to the last.
   }];
   let parameters = (ins ArrayRefParameter<"int64_t">:$shape, "::mlir::Type":$elementType,
                         OptionalArrayRefParameter<"int64_t">:$explicitStrides);

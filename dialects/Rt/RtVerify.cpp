@@ -1,5 +1,6 @@
 //===- RtVerify.cpp - verifiers of program, control flow, places ----------===//
 
+#include "dialects/Rt/Bounds.h"
 #include "dialects/Rt/Rt.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -8,6 +9,7 @@
 #include "llvm/ADT/DenseSet.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringSet.h"
+#include "llvm/Support/MathExtras.h"
 
 using namespace mlir;
 using namespace heddle::rt;
@@ -74,6 +76,25 @@ static LogicalResult verifyStages(ProgramOp op) {
   return success();
 }
 
+/// Checks C1 of sizes.
+static LogicalResult verifySizes(ProgramOp op) {
+  int64_t ranks = 1;
+  for (AxisAttr axis : op.getMesh().getAsRange<AxisAttr>()) {
+    if (axis.getSize() < 1)
+      return op.emitOpError() << "axis '" << axis.getName() << "' has size "
+                              << axis.getSize() << ", expected at least 1";
+    if (llvm::MulOverflow(ranks, axis.getSize(), ranks) || ranks > kMostRanks)
+      return op.emitOpError()
+             << "the mesh has more than " << kMostRanks << " ranks";
+  }
+  for (ArenaAttr arena : op.getArenas().getAsRange<ArenaAttr>())
+    if (arena.getBytes() < 0 || arena.getBytes() > kMostBytes)
+      return op.emitOpError()
+             << "arena '" << arena.getName() << "' has " << arena.getBytes()
+             << " bytes, expected 0 to " << kMostBytes;
+  return success();
+}
+
 LogicalResult ProgramOp::verify() {
   auto nameOf = [](auto attribute) { return attribute.getName(); };
   if (failed(verifyNames(
@@ -93,14 +114,8 @@ LogicalResult ProgramOp::verify() {
           *this, "channels",
           llvm::map_range(getChannels()->getAsRange<ChannelAttr>(), nameOf))))
     return failure();
-  for (AxisAttr axis : getMesh().getAsRange<AxisAttr>())
-    if (axis.getSize() < 1) // C1
-      return emitOpError() << "axis '" << axis.getName() << "' has size "
-                           << axis.getSize() << ", expected at least 1";
-  for (ArenaAttr arena : getArenas().getAsRange<ArenaAttr>())
-    if (arena.getBytes() < 0) // C1
-      return emitOpError() << "arena '" << arena.getName() << "' has "
-                           << arena.getBytes() << " bytes";
+  if (failed(verifySizes(*this)))
+    return failure();
   if (getStreams().empty()) // C2
     return emitOpError() << "has no stream to begin and end its step on";
   for (ArrayAttr axes : getCommunicators().getAsRange<ArrayAttr>())
@@ -271,7 +286,7 @@ LogicalResult LookupOp::verifySymbolUses(SymbolTableCollection &symbols) {
 
 static LogicalResult verifyAffine(Operation *op, int64_t offset,
                                   OperandRange indices,
-                                  ArrayRef<int64_t> strides) {
+                                  ArrayRef<int64_t> strides, int64_t most) {
   if (indices.size() != strides.size())
     return op->emitOpError() << "has " << indices.size() << " indices and "
                              << strides.size() << " strides";
@@ -280,6 +295,11 @@ static LogicalResult verifyAffine(Operation *op, int64_t offset,
   for (int64_t stride : strides)
     if (stride < 0)
       return op->emitOpError() << "stride " << stride << " is negative";
+  const int64_t largest = llvm::accumulate(
+      strides, offset, [](int64_t a, int64_t b) { return std::max(a, b); });
+  if (largest > most)
+    return op->emitOpError() << "leads " << largest << " further, expected at "
+                             << "most " << most;
   return success();
 }
 
@@ -287,7 +307,8 @@ static LogicalResult verifyAffine(Operation *op, int64_t offset,
 static LogicalResult verifyPlace(BufferOp op, ArenaAttr arena, int64_t stage) {
   SmallVector<int64_t> place = op.getPlaceAt(stage);
   ArrayRef<int64_t> strides = ArrayRef(place).drop_front();
-  if (failed(verifyAffine(op, place[0], op.getIndices(), strides))) // C2
+  if (failed(verifyAffine(op, place[0], op.getIndices(), strides,
+                          kMostBytes))) // C2
     return failure();
   int64_t end = place[0] + op.getType().getSpanBytes();
   // A stage need not use the buffer, so the largest arena counts.
@@ -312,8 +333,8 @@ LogicalResult BufferOp::verify() {
   int64_t index = program->getArenaIndex(getArena());
   if (index < 0) // C1
     return emitOpError() << "the program has no arena '" << getArena() << "'";
-  if (failed(
-          verifyAffine(*this, getOffset(), getIndices(), getStrides()))) // C2
+  if (failed(verifyAffine(*this, getOffset(), getIndices(), getStrides(),
+                          kMostBytes))) // C2
     return failure();
   int64_t stages = program->getNumStages(), width = getStrides().size() + 1;
   if (getByStage() && (int64_t(getByStage()->size()) != stages * width ||
@@ -324,7 +345,8 @@ LogicalResult BufferOp::verify() {
                             "'at'; got "
                          << getByStage()->size() << " numbers";
   auto arena = cast<ArenaAttr>(program->getArenas()[index]);
-  for (int64_t stage = 0; stage < stages; ++stage)
+  // Without a table all stages have one place.
+  for (int64_t stage = 0; stage < (getByStage() ? stages : 1); ++stage)
     if (failed(verifyPlace(*this, arena, stage)))
       return failure();
   return success();
@@ -338,8 +360,8 @@ LogicalResult ViewOp::verify() {
     return emitOpError() << "changes the element type from "
                          << source.getElementType() << " to "
                          << result.getElementType();
-  if (failed(
-          verifyAffine(*this, getOffset(), getIndices(), getStrides()))) // C2
+  if (failed(verifyAffine(*this, getOffset(), getIndices(), getStrides(),
+                          kMostPlaces))) // C2
     return failure();
   int64_t end = getOffset() * result.getElementBytes() + result.getSpanBytes();
   if (getIndices().empty() && end > source.getSpanBytes()) // C3

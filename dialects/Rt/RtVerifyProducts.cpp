@@ -1,5 +1,6 @@
 //===- RtVerifyProducts.cpp - verifiers of products and their codes -------===//
 
+#include "dialects/Rt/Bounds.h"
 #include "dialects/Rt/RtVerifyWork.h"
 
 #include "llvm/ADT/STLExtras.h"
@@ -32,8 +33,8 @@ static bool hasScales(Value buffer, Type codes, int64_t rows, int64_t columns,
                   : element.isF32() || isa<Float8E8M0FNUType>(element);
   return fits && type.isContiguous() &&
          type.getNumElements() ==
-             llvm::divideCeilSigned(rows, blockRows) *
-                 llvm::divideCeilSigned(columns, blockColumns);
+             product({llvm::divideCeilSigned(rows, blockRows),
+                      llvm::divideCeilSigned(columns, blockColumns)});
 }
 
 static StringRef scaleFormats(Type codes) {
@@ -165,6 +166,11 @@ LogicalResult GemmOp::verify() {
   for (int64_t stride : {getStrideA(), getStrideB(), getStrideC()})
     if (stride < 0) // C1
       return emitOpError() << "stride " << stride << " is negative";
+  for (int64_t size : {getM(), getN(), getK(), getBatch(), getLda(), getLdb(),
+                       getLdc(), getStrideA(), getStrideB(), getStrideC()})
+    if (size > kMostPlaces) // C1
+      return emitOpError() << "a size, ld or stride is " << size
+                           << ", expected at most " << kMostPlaces;
   SmallVector<Access> accesses = getAccesses();
   if (failed(verifyMatrix(*this, "a", accesses[0], getLda(),
                           getTransposeA() ? getM() : getK())) ||
@@ -184,9 +190,10 @@ LogicalResult GemmOp::verify() {
     return failure();
   // Whole products one behind the other, or the rows of one between those of
   // the next.
-  int64_t whole = (getM() - 1) * getLdc() + getN();
-  bool apart = getStrideC() >= whole || (getStrideC() >= getN() &&
-                                         getStrideC() * getBatch() <= getLdc());
+  int64_t whole = product({getM() - 1, getLdc()}) + getN();
+  bool apart = getStrideC() >= whole ||
+               (getStrideC() >= getN() &&
+                product({getStrideC(), getBatch()}) <= getLdc());
   if (getBatch() > 1 && !apart) // C4
     return emitOpError() << "products of the batch overlap: stride_c is "
                          << getStrideC();

@@ -1,6 +1,7 @@
 //===- RtVerifyWork.cpp - verifiers of queued work ----------------------===//
 
 #include "dialects/Rt/RtVerifyWork.h"
+#include "dialects/Rt/Bounds.h"
 
 #include "llvm/ADT/STLExtras.h"
 
@@ -154,7 +155,7 @@ LogicalResult AttentionGradOp::verify() {
 static int64_t elementsOf(OperandKind kind, int64_t rows, int64_t columns) {
   switch (kind) {
   case OperandKind::full:
-    return rows * columns;
+    return product({rows, columns});
   case OperandKind::per_row:
     return rows;
   case OperandKind::per_column:
@@ -189,7 +190,7 @@ FailureOr<RowForm> heddle::rt::getRowForm(BufType type, int64_t columns) {
     else if (strides[left] == 0)
       repeated *= shape[left];
     else if (repeated == 1 &&
-             (held == 1 || strides[left] == form.pitch * held)) {
+             (held == 1 || strides[left] == product({form.pitch, held}))) {
       form.pitch = held == 1 ? strides[left] : form.pitch;
       held *= shape[left];
     } else
@@ -328,6 +329,10 @@ LogicalResult KernelLaunchOp::verify() {
   if (getRows() < 1 || getColumns() < 1) // C5
     return emitOpError() << "needs at least one row and column, got "
                          << getRows() << " x " << getColumns();
+  if (std::max(getRows(), getColumns()) > kMostPlaces) // C5
+    return emitOpError() << "has at most " << kMostPlaces
+                         << " rows and columns, got " << getRows() << " x "
+                         << getColumns();
   for (Attribute constant : getConstants()) {
     auto number = dyn_cast<FloatAttr>(constant);
     if (!number || !number.getType().isF32()) // C1
@@ -400,8 +405,8 @@ static LogicalResult verifyCollective(Op op, bool scatters, bool gathers) {
   if (failed(verifyPair(op, input, output))) // C2
     return failure();
   int64_t n = program->getGroupSize(op.getAxes());
-  if (input.getNumElements() * (gathers ? n : 1) !=
-      output.getNumElements() * (scatters ? n : 1)) // C3
+  if (product({input.getNumElements(), gathers ? n : 1}) !=
+      product({output.getNumElements(), scatters ? n : 1})) // C3
     return op.emitOpError()
            << "over " << n << " ranks cannot make " << output.getNumElements()
            << " elements of " << input.getNumElements();
@@ -436,8 +441,8 @@ LogicalResult AllToAllOp::verify() {
   if (failed(verifyCollective(*this, false, false)))
     return failure();
   int64_t n = (*this)->getParentOfType<ProgramOp>().getGroupSize(getAxes());
-  int64_t elements =
-      getOuter() * n * getSplit() * getMiddle() * getConcat() * getInner();
+  int64_t elements = product(
+      {getOuter(), n, getSplit(), getMiddle(), getConcat(), getInner()});
   if (elements != getInput().getType().getNumElements()) // C3
     return emitOpError() << "over " << n << " ranks these sizes make "
                          << elements << " elements, but there are "

@@ -16,7 +16,7 @@ def Rt_GemmOp : Rt_WorkOp<"gemm"> {
     row to the next of the matrix as it lies in memory. With `batch`, that many
     products, each operand `stride_*` elements further. Sums are in fp32.
 
-    Constraints: (C1) sizes are at least 1, a leading dimension at least the
+    Constraints: (C1) sizes are 1 to 2^53, a leading dimension at least the
     length of its rows, strides not negative, batch at least 1; (C2) every
     operand holds what is read or written of it; (C3) A and B have the same
     float type, C that type or f32; or A and B have 8 bits, or 4, C bf16 or f32;
