@@ -157,7 +157,7 @@ target_link_libraries(train-host PRIVATE OpenMP::OpenMP_CXX MPI::MPI_C fmt::fmt 
 
 static constexpr StringLiteral kBuildCuda = R"(
 # train-cuda: the CUDA toolkit with NCCL is all it needs. Where MPI is, ranks may be mpirun's too.
-find_package(CUDAToolkit 12.8 REQUIRED)
+find_package(CUDAToolkit 12.9 REQUIRED)
 find_path(NCCL_INCLUDE nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS} REQUIRED)
 find_library(NCCL_LIBRARY NAMES nccl libnccl.so.2 HINTS ${CUDAToolkit_LIBRARY_DIR} ${CUDAToolkit_LIBRARY_ROOT}
   PATH_SUFFIXES lib lib64 REQUIRED)

@@ -21,8 +21,8 @@ struct heddle_rt_stream {
   int number; ///< in Trace
   cudaStream_t native = nullptr;
   void *workspace = nullptr; ///< of matrix products; made by the first one
-  /// For launches of collectives, one after the other; the last one is in use,
-  /// work that is queued may still use those before it.
+  /// For collectives and scales of products, one call after the other; the last
+  /// one is in use, work that is queued may still use those before it.
   std::vector<void *> scratch = {};
   int64_t scratchBytes = 0, scratchUsed = 0; ///< of the last one
 };

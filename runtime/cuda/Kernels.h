@@ -47,6 +47,17 @@ cudaError_t launchQuantize(cudaStream_t stream,
                            const void *input, const float *amax, void *codes,
                            float *scale);
 
+/// Numbers that a scale of a block is for: of a row, or of as many rows.
+inline constexpr int64_t kBlockLength = 128;
+/// heddle_rt_quantize with blocks of 1 or kBlockLength rows by kBlockLength,
+/// and scales in f32.
+cudaError_t launchQuantizeBlocks(cudaStream_t stream,
+                                 const heddle_rt_quantize_args &args,
+                                 const void *input, void *codes, float *scales);
+/// to[columns, rows] = from[rows, columns], turned.
+cudaError_t launchTurnScales(cudaStream_t stream, const float *from,
+                             int64_t rows, int64_t columns, float *to);
+
 } // namespace heddle::cuda
 
 #endif

@@ -170,7 +170,7 @@ heddle_rt_status takeScratch(heddle_rt_stream *stream, int64_t bytes,
     const int64_t next = std::max({kLeast, 2 * stream->scratchBytes, whole});
     void *more = nullptr;
     HEDDLE_RT_TRY(checked(cudaMalloc(&more, size_t(next)),
-                          "{} bytes for collectives of stream {}", next,
+                          "{} bytes of scratch memory for stream {}", next,
                           stream->name));
     stream->scratch.push_back(more);
     stream->scratchBytes = next;

@@ -37,6 +37,28 @@ static heddle_rt_status scaleOnly(heddle_rt_stream *stream,
   return HEDDLE_RT_OK;
 }
 
+/// Of blocks, what cuBLASLt multiplies on this architecture.
+static heddle_rt_status checkBlocks(const GemmCall &gemm) {
+  constexpr int64_t kLength = heddle::cuda::kBlockLength;
+  const heddle_rt_gemm_args &args = gemm.args;
+  const bool ofRow = args.block_a == 1 || args.block_b == 1;
+  const bool known = (args.block_a == 1 || args.block_a == kLength) &&
+                     (args.block_b == 1 || args.block_b == kLength);
+  if (args.scales != HEDDLE_RT_F32 || args.block_k != kLength || !ofRow ||
+      !known)
+    return invalid(
+        "{}: scales in {} of blocks of {} and {} rows and {} summed "
+        "numbers: on this architecture they are f32, of 1 or {} rows "
+        "(not {} of both) and {} numbers; bytes are Blackwell's",
+        gemm.name(), heddle::runtime::nameOf(args.scales), args.block_a,
+        args.block_b, args.block_k, kLength, kLength, kLength);
+  if (args.m % 4 != 0 || args.n % 4 != 0)
+    return invalid("{}: m {}, n {}: with scales of blocks both are multiples "
+                   "of 4 here",
+                   gemm.name(), args.m, args.n);
+  return HEDDLE_RT_OK;
+}
+
 heddle_rt_status heddle_rt_gemm(heddle_rt_stream *stream,
                                 const heddle_rt_gemm_args *args, const void *a,
                                 const void *b, void *c) {
@@ -45,7 +67,7 @@ heddle_rt_status heddle_rt_gemm(heddle_rt_stream *stream,
   const GemmCall gemm(*args);
   HEDDLE_RT_TRY(gemm.check(a, b, c));
   if (gemm.hasBlocks())
-    return invalid("{}: this backend has no scales of blocks", gemm.name());
+    HEDDLE_RT_TRY(checkBlocks(gemm));
   // Of 8 bits cuBLASLt has one orientation on this architecture.
   if (gemm.isScaled() && (args->transpose_a || !args->transpose_b))
     return invalid("{}: products of {} sum along rows of both operands here: "
@@ -90,14 +112,25 @@ heddle_rt_status heddle_rt_quantize(heddle_rt_stream *stream,
   HEDDLE_RT_TRY(
       heddle::runtime::checkQuantize(*args, input, amax, codes, scale));
   const char *name = heddle::runtime::quantizeName(*args);
-  if (args->block_rows > 0)
-    return invalid("{}: this backend has no scales of blocks", name);
+  constexpr int64_t kLength = heddle::cuda::kBlockLength;
+  if (args->block_rows > 0 &&
+      (args->scales != HEDDLE_RT_F32 || args->block_columns != kLength ||
+       (args->block_rows != 1 && args->block_rows != kLength)))
+    return invalid(
+        "{}: scales in {} of blocks of {} x {}: on this architecture "
+        "they are f32, of 1 x {} or {} x {}; bytes are Blackwell's",
+        name, heddle::runtime::nameOf(args->scales), args->block_rows,
+        args->block_columns, kLength, kLength, kLength);
   HEDDLE_RT_TRY(watch(
       stream, name,
       heddle::runtime::quantizeAccesses(*args, input, amax, codes, scale)));
+  auto *scales = static_cast<float *>(scale);
   return stream->context->die(
-      checked(heddle::cuda::launchQuantize(stream->native, *args, input, amax,
-                                           codes, static_cast<float *>(scale)),
+      checked(args->block_rows > 0
+                  ? heddle::cuda::launchQuantizeBlocks(stream->native, *args,
+                                                       input, codes, scales)
+                  : heddle::cuda::launchQuantize(stream->native, *args, input,
+                                                 amax, codes, scales),
               "{}", name));
 }
 

@@ -1,8 +1,10 @@
 #include "runtime/cuda/Products.h"
 
 #include "runtime/common/Dtype.h"
+#include "runtime/cuda/Kernels.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace heddle::cuda {
 
@@ -25,19 +27,35 @@ cudaDataType typeOf(heddle_rt_dtype dtype) {
                                      : CUDA_R_16BF;
 }
 
-/// Where the scales of codes are, in device memory. cuBLASLt's A is our b.
-heddle_rt_status setScales(const GemmCall &gemm,
-                           cublasLtMatmulDesc_t operation) {
-  if (!gemm.isScaled())
-    return HEDDLE_RT_OK;
-  const std::pair<cublasLtMatmulDescAttributes_t, const void *> scales[] = {
-      {CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, gemm.args.scale_b},
-      {CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, gemm.args.scale_a}};
-  for (const auto &[attribute, scale] : scales)
-    HEDDLE_RT_TRY(checked(cublasLtMatmulDescSetAttribute(operation, attribute,
-                                                         &scale, sizeof scale),
-                          "{}: a scale", gemm.name()));
-  return HEDDLE_RT_OK;
+/// Of an operand with `rows` rows and a block of `blockRows`.
+int32_t scaleModeOf(int64_t blockRows) {
+  return blockRows == 0   ? CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F
+         : blockRows == 1 ? CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F
+                          : CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F;
+}
+
+/// Scales of blocks, ours a row-major matrix with a row for each row of blocks:
+/// of blocks of one row cuBLASLt has the rows side by side, of others a row
+/// begins at a multiple of four [docs.nvidia.com/cuda/cublas, Scaling factors
+/// layouts].
+heddle_rt_status layOut(heddle_rt_stream *stream, const GemmCall &gemm,
+                        int64_t rows, int64_t blockRows, const void *&scales) {
+  const int64_t down = runtime::countBlocks(rows, blockRows),
+                across = runtime::countBlocks(gemm.args.k, kBlockLength);
+  const int64_t pitch = blockRows == 1 ? across : (across + 3) / 4 * 4;
+  void *to = nullptr;
+  HEDDLE_RT_TRY(
+      takeScratch(stream, down * pitch * int64_t(sizeof(float)), &to));
+  const auto *from = static_cast<const float *>(std::exchange(scales, to));
+  return checked(blockRows == 1
+                     ? launchTurnScales(stream->native, from, down, across,
+                                        static_cast<float *>(to))
+                     : cudaMemcpy2DAsync(to, size_t(pitch) * sizeof(float),
+                                         from, size_t(across) * sizeof(float),
+                                         size_t(across) * sizeof(float),
+                                         size_t(down), cudaMemcpyDefault,
+                                         stream->native),
+                 "{}: scales of blocks", gemm.name());
 }
 
 /// A row-major matrix is a column-major one with rows and columns exchanged.
@@ -63,6 +81,37 @@ heddle_rt_status makeLayout(const GemmCall &gemm, const Matrix &matrix,
 }
 
 } // namespace
+
+heddle_rt_status Products::placeScales(heddle_rt_stream *stream,
+                                       const GemmCall &gemm, Scales &scales) {
+  scales = {gemm.args.scale_b, gemm.args.scale_a}; // its A is our b
+  if (!gemm.hasBlocks())
+    return HEDDLE_RT_OK;
+  HEDDLE_RT_TRY(layOut(stream, gemm, gemm.args.n, gemm.args.block_b, scales.a));
+  return layOut(stream, gemm, gemm.args.m, gemm.args.block_a, scales.b);
+}
+
+heddle_rt_status Products::setScales(const GemmCall &gemm,
+                                     cublasLtMatmulDesc_t operation,
+                                     const Scales &scales) {
+  if (!gemm.isScaled())
+    return HEDDLE_RT_OK;
+  const std::pair<cublasLtMatmulDescAttributes_t, const void *> places[] = {
+      {CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, scales.a},
+      {CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, scales.b}};
+  for (const auto &[attribute, place] : places)
+    HEDDLE_RT_TRY(checked(cublasLtMatmulDescSetAttribute(operation, attribute,
+                                                         &place, sizeof place),
+                          "{}: a scale", gemm.name()));
+  const std::pair<cublasLtMatmulDescAttributes_t, int32_t> modes[] = {
+      {CUBLASLT_MATMUL_DESC_A_SCALE_MODE, scaleModeOf(gemm.args.block_b)},
+      {CUBLASLT_MATMUL_DESC_B_SCALE_MODE, scaleModeOf(gemm.args.block_a)}};
+  for (const auto &[attribute, mode] : modes)
+    HEDDLE_RT_TRY(checked(cublasLtMatmulDescSetAttribute(operation, attribute,
+                                                         &mode, sizeof mode),
+                          "{}: what a scale is for", gemm.name()));
+  return HEDDLE_RT_OK;
+}
 
 Products::Product::~Product() {
   for (cublasLtMatrixLayout_t layout : {a, b, c})
@@ -93,11 +142,13 @@ Products::Key Products::keyOf(const GemmCall &gemm, const void *a,
           alignmentOf(b),
           alignmentOf(c),
           x.transpose_a != 0,
-          x.transpose_b != 0};
+          x.transpose_b != 0,
+          x.block_a,
+          x.block_b};
 }
 
 heddle_rt_status Products::make(const GemmCall &gemm, const Key &key,
-                                Product &product) {
+                                const Scales &scales, Product &product) {
   HEDDLE_RT_TRY(checked(cublasLtMatmulDescCreate(
                             &product.operation, CUBLAS_COMPUTE_32F, CUDA_R_32F),
                         "{}: descriptor", gemm.name()));
@@ -114,7 +165,7 @@ heddle_rt_status Products::make(const GemmCall &gemm, const Key &key,
                             product.operation, CUBLASLT_MATMUL_DESC_TRANSB,
                             &second, sizeof second),
                         "{}: transpose of a", gemm.name()));
-  HEDDLE_RT_TRY(setScales(gemm, product.operation));
+  HEDDLE_RT_TRY(setScales(gemm, product.operation, scales));
   HEDDLE_RT_TRY(makeLayout(gemm, gemm.a, &product.a));
   HEDDLE_RT_TRY(makeLayout(gemm, gemm.b, &product.b));
   HEDDLE_RT_TRY(makeLayout(gemm, gemm.c, &product.c));
@@ -163,14 +214,18 @@ heddle_rt_status Products::choose(const GemmCall &gemm, const Key &key,
 heddle_rt_status Products::run(heddle_rt_stream *stream, const GemmCall &gemm,
                                const void *a, const void *b, void *c) {
   const Key key = keyOf(gemm, a, b, c);
+  Scales scales;
+  HEDDLE_RT_TRY(placeScales(stream, gemm, scales));
   std::unique_ptr<Product> &known = products[key];
   if (!known) {
     auto made = std::make_unique<Product>();
-    HEDDLE_RT_TRY(make(gemm, key, *made));
+    HEDDLE_RT_TRY(make(gemm, key, scales, *made));
     known = std::move(made);
   }
   const Product &product = *known;
-  HEDDLE_RT_TRY(setScales(gemm, product.operation)); // each layer's are its own
+  // Each layer's are its own.
+  HEDDLE_RT_TRY(setScales(gemm, product.operation, scales));
+  giveBackScratch(stream); // what comes next on the stream may have it
   if (!stream->workspace && product.choice.workspaceSize > 0)
     HEDDLE_RT_TRY(checked(cudaMalloc(&stream->workspace, kWorkspaceBytes),
                           "{}: workspace of {} bytes for stream {}",

@@ -27,7 +27,7 @@ public:
 
 private:
   /// All that an algorithm is chosen by.
-  using Key = std::array<int64_t, 19>;
+  using Key = std::array<int64_t, 21>;
   struct Product {
     cublasLtMatmulDesc_t operation = nullptr;
     cublasLtMatrixLayout_t a = nullptr, b = nullptr, c = nullptr;
@@ -40,8 +40,18 @@ private:
   };
   static Key keyOf(const runtime::GemmCall &gemm, const void *a, const void *b,
                    const void *c);
+  /// Scales of cuBLASLt's A and B.
+  struct Scales {
+    const void *a, *b;
+  };
+  /// Where they are: those of blocks as cuBLASLt wants them, in scratch memory.
+  heddle_rt_status placeScales(heddle_rt_stream *stream,
+                               const runtime::GemmCall &gemm, Scales &scales);
+  static heddle_rt_status setScales(const runtime::GemmCall &gemm,
+                                    cublasLtMatmulDesc_t operation,
+                                    const Scales &scales);
   heddle_rt_status make(const runtime::GemmCall &gemm, const Key &key,
-                        Product &product);
+                        const Scales &scales, Product &product);
   heddle_rt_status choose(const runtime::GemmCall &gemm, const Key &key,
                           Product &product);
 

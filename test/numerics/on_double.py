@@ -31,6 +31,8 @@ from loss_scale import LENGTH, MODEL, SEQUENCES, batch, require
 STEPS = 3
 # Products of 8 bits want rows of 16 on every rank.
 SIXTEENS = {"hidden_size": 64, "intermediate_size": 64, "head_dim": 16}
+# More than one block of 128 numbers, the last one shorter.
+BLOCKS = {**SIXTEENS, "hidden_size": 160, "intermediate_size": 272}
 OVERLAPPED = ("dp 2, tp 2, overlapped", {"zero": {"stage": 1}, "overlap": {"memory_bytes": 10 ** 9}})
 # What is planted into emitted text: a sentence, where (a call with its words), and what stands there instead.
 KINDS = [("a missing wait for an event", r"TRY\(heddle_rt_stream_wait\([^;]*\);", lambda call: ";"),
@@ -59,6 +61,7 @@ def plan(pp, dp, tp, **rest):
 PLANS = {"dp 2, tp 2, sp, ZeRO 1": plan(1, 2, 2, zero={"stage": 1}, sequence_parallel=True),
          "pp 2, dp 2, 1F1B, offload": plan(2, 2, 1, offload={"saved": ["m", "v"]}),
          "dp 2, tp 2, fp8": plan(1, 2, 2, precision="fp8"),
+         "dp 2, fp8 of blocks": plan(1, 2, 1, precision={"recipe": "fp8", "scaling": "block"}),
          "dp 4, ZeRO 3, bf16, offload": plan(1, 4, 1, zero={"stage": 3}, precision="bf16",
                                              overlap={"memory_bytes": 10 ** 9}, offload={"optimizer": True})}
 
@@ -78,7 +81,7 @@ class Subject:
         self.options, self.folder, self.name = options, folder, name
         self.ranks = math.prod(size for _, size in plan["mesh"])
         # SGD: AdamW divides a gradient by its own size, so that one which is rounding alone becomes a whole step.
-        model = {**MODEL, **SIXTEENS} if "fp8" in name else MODEL
+        model = {**MODEL, **(BLOCKS if "blocks" in name else SIXTEENS)} if "fp8" in name else MODEL
         files = {"config.json": json.dumps(model), "plan.json": json.dumps(plan), "batch.json": batch(),
                  "cluster.yaml": "name: here\nnodes: 1\ndevices_per_node: 8\ndevice: host\n"
                                  "links: [{level: node, gbytes_per_s: 5}]\n",

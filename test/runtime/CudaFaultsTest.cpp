@@ -99,7 +99,7 @@ TEST(Statuses, OfCudaBecomeOneSentence) {
         "allocation staging: 4096 bytes of pinned host memory: CUDA: "
         "out of memory"},
        {"cudaMalloc", 4, cudaErrorMemoryAllocation, // behind two workspaces
-        "for collectives of stream comm: CUDA: out of memory"},
+        "of scratch memory for stream comm: CUDA: out of memory"},
        {"cudaStreamCreateWithPriority", 3, kBroken, "cannot make stream"},
        {"cudaEventCreateWithFlags", 1, kBroken,
         "cannot make event ready: CUDA:"},

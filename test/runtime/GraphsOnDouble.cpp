@@ -211,9 +211,9 @@ TEST(Graphs, GiveTheSameBitsInEveryOrder) {
   const Trained plain = trained("off", 1);
   EXPECT_EQ(plain.graphs, "");
   EXPECT_NE(plain.totals[3][0], plain.totals[3][kCount]); // steps differ
-  for (uint64_t seed = 1; seed <= 6; ++seed)
+  for (uint64_t seed = 1; seed <= 4; ++seed)
     for (const char *use : {"slots", "step", "off"})
-      EXPECT_EQ(trained(use, seed).totals, plain.totals)
+      ASSERT_EQ(trained(use, seed).totals, plain.totals)
           << use << ", seed " << seed;
 }
 

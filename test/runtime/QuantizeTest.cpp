@@ -221,9 +221,9 @@ struct Blocks {
 };
 
 template <class Code, class Scale>
-Blocks<Code, Scale> quantizeBlocks(const std::vector<bf16> &values,
-                                   int64_t rows, int64_t blockRows,
-                                   int64_t blockColumns, bool transposed) {
+Blocks<Code, Scale>
+quantizeBlocks(const std::vector<bf16> &values, int64_t rows, int64_t blockRows,
+               int64_t blockColumns, bool transposed, bool powerOfTwo) {
   Blocks<Code, Scale> result;
   withStream([&](heddle_rt_context *context, heddle_rt_stream *stream) {
     heddle_rt_quantize_args args{};
@@ -233,7 +233,7 @@ Blocks<Code, Scale> quantizeBlocks(const std::vector<bf16> &values,
     const int64_t down = transposed ? args.columns : args.rows,
                   across = transposed ? args.rows : args.columns;
     args.transposed = transposed;
-    args.power_of_two = std::is_same_v<Scale, f8e8m0>;
+    args.power_of_two = powerOfTwo;
     args.input = HEDDLE_RT_BF16, args.codes = dtypeOf<Code>();
     args.scales = dtypeOf<Scale>();
     args.block_rows = blockRows, args.block_columns = blockColumns;
@@ -260,16 +260,17 @@ Blocks<Code, Scale> quantizeBlocks(const std::vector<bf16> &values,
 /// Each block by itself: its largest magnitude makes the scale, which is a
 /// power of two where it is a byte, and all its codes are the nearest.
 template <class Code, class Scale>
-void checkBlocks(int64_t blockRows, int64_t blockColumns, bool transposed) {
-  const int64_t inRows = 7, inColumns = 11;
+void checkBlocks(int64_t blockRows, int64_t blockColumns, bool transposed,
+                 int64_t inRows = 7, int64_t inColumns = 11,
+                 bool powerOfTwo = std::is_same_v<Scale, f8e8m0>) {
   const int64_t rows = transposed ? inColumns : inRows,
                 columns = transposed ? inRows : inColumns;
   auto values = valuesOf<bf16>(inRows * inColumns, 3, 5);
   for (int64_t i = 0; i < 20; ++i) // far apart in size
     heddle::narrow(heddle::widen(values[size_t(i)]) * 1e-20f,
                    values[size_t(i)]);
-  const auto got = quantizeBlocks<Code, Scale>(values, inRows, blockRows,
-                                               blockColumns, transposed);
+  const auto got = quantizeBlocks<Code, Scale>(
+      values, inRows, blockRows, blockColumns, transposed, powerOfTwo);
   const auto at = [&](int64_t row, int64_t column) {
     return heddle::widen(values[size_t(transposed ? column * inColumns + row
                                                   : row * inColumns + column)]);
@@ -285,7 +286,7 @@ void checkBlocks(int64_t blockRows, int64_t blockColumns, bool transposed) {
         for (int64_t column = left; column < right; ++column)
           amax = std::max(amax, std::fabs(at(row, column)));
       float up = largest / amax;
-      if (std::is_same_v<Scale, f8e8m0>)
+      if (powerOfTwo)
         up = std::ldexp(1.0f, std::ilogb(up));
       const Scale scale =
           got.scales[size_t(top / blockRows * across + left / blockColumns)];
@@ -298,9 +299,17 @@ void checkBlocks(int64_t blockRows, int64_t blockColumns, bool transposed) {
 }
 
 TEST(Quantize, BlocksHaveScalesOfTheirOwn) {
-  if (!hasBlocks())
-    GTEST_SKIP() << "a backend without blocks";
+  const bool all = hasBlocks();
   for (const bool transposed : {false, true}) {
+    // More than one in both directions, tails, sizes that have none.
+    checkBlocks<f8e4m3, float>(1, 128, transposed, 131, 300);
+    checkBlocks<f8e4m3, float>(128, 128, transposed, 131, 300);
+    checkBlocks<f8e5m2, float>(1, 128, transposed, 256, 33);
+    checkBlocks<f8e4m3, float>(128, 128, transposed, 3, 5);
+    checkBlocks<f8e4m3, float>(1, 128, transposed, 9, 130, true);
+    checkBlocks<f8e4m3, float>(128, 128, transposed, 9, 130, true);
+    if (!all)
+      continue;
     checkBlocks<f8e4m3, float>(1, 4, transposed);
     checkBlocks<f8e4m3, float>(4, 4, transposed);
     checkBlocks<f8e5m2, float>(3, 100, transposed);
@@ -309,19 +318,22 @@ TEST(Quantize, BlocksHaveScalesOfTheirOwn) {
   }
 }
 
-// Rows of x alone, of y by threes; sums over blocks of 32, the last of 2.
+/// The last block of the sum is smaller.
 template <class Scale>
-void checkProductOfBlocks() {
-  const int64_t m = 5, n = 7, k = 130, length = 32, rowsOfB = 3;
+void checkProductOfBlocks(int64_t m, int64_t n, int64_t k, int64_t rowsOfA,
+                          int64_t rowsOfB, int64_t length) {
+  constexpr bool power = std::is_same_v<Scale, f8e8m0>;
   const auto a = valuesOf<bf16>(m * k, 2, 3), b = valuesOf<bf16>(n * k, 40, 4);
-  const auto x = quantizeBlocks<f8e4m3, Scale>(a, m, 1, length, false);
-  const auto y = quantizeBlocks<f8e4m3, Scale>(b, n, rowsOfB, length, false);
+  const auto x =
+      quantizeBlocks<f8e4m3, Scale>(a, m, rowsOfA, length, false, power);
+  const auto y =
+      quantizeBlocks<f8e4m3, Scale>(b, n, rowsOfB, length, false, power);
   withStream([&](heddle_rt_context *context, heddle_rt_stream *stream) {
     ProductOfCodes<f8e4m3, f8e4m3> product("of blocks", m, n, k, context,
                                            stream, x.codes, y.codes);
     heddle_rt_gemm_args &args = product.args;
     args.scales = dtypeOf<Scale>();
-    args.block_a = 1, args.block_b = rowsOfB, args.block_k = length;
+    args.block_a = rowsOfA, args.block_b = rowsOfB, args.block_k = length;
     heddle::test::OnDevice<Scale> ofA(context, stream, x.scales);
     heddle::test::OnDevice<Scale> ofB(context, stream, y.scales);
     args.scale_a = ofA.data(), args.scale_b = ofB.data();
@@ -335,7 +347,8 @@ void checkProductOfBlocks() {
           const double each =
               double(heddle::widen(x.codes[size_t(i * k + l)])) *
               heddle::widen(y.codes[size_t(j * k + l)]) *
-              heddle::widen(x.scales[size_t(i * across + l / length)]) *
+              heddle::widen(
+                  x.scales[size_t(i / rowsOfA * across + l / length)]) *
               heddle::widen(
                   y.scales[size_t(j / rowsOfB * across + l / length)]);
           sum += each, size += std::abs(each);
@@ -350,10 +363,44 @@ void checkProductOfBlocks() {
 }
 
 TEST(Quantize, ProductsOfBlocksAreExactButForTheSum) {
+  // Of activations and weights, both ways round, and of two of activations.
+  checkProductOfBlocks<float>(8, 136, 272, 1, 128, 128);
+  checkProductOfBlocks<float>(136, 8, 272, 128, 1, 128);
+  checkProductOfBlocks<float>(12, 16, 144, 1, 1, 128);
+  checkProductOfBlocks<float>(132, 260, 640, 1, 128, 128);
   if (!hasBlocks())
-    GTEST_SKIP() << "a backend without blocks";
-  checkProductOfBlocks<float>();
-  checkProductOfBlocks<f8e8m0>();
+    return;
+  checkProductOfBlocks<float>(5, 7, 130, 1, 3, 32);
+  checkProductOfBlocks<f8e8m0>(5, 7, 130, 1, 3, 32);
+}
+
+// What GPUs have no product of.
+TEST(Quantize, ProductsOfOtherBlocksAreRefusedWhereThereAreNone) {
+  if (hasBlocks())
+    GTEST_SKIP() << "a backend with all blocks";
+  withStream([](heddle_rt_context *context, heddle_rt_stream *stream) {
+    const std::vector<f8e4m3> codes(16 * 128);
+    ProductOfCodes<f8e4m3, f8e4m3> product("of blocks", 16, 16, 128, context,
+                                           stream, codes, codes);
+    heddle::test::OnDevice<float> scales(context, stream,
+                                         std::vector<float>(64));
+    heddle_rt_gemm_args &args = product.args;
+    args.scale_a = args.scale_b = scales.data();
+    const auto expect = [&](int64_t a, int64_t b, int64_t k,
+                            heddle_rt_dtype dtype, const char *sentence) {
+      args.block_a = a, args.block_b = b, args.block_k = k;
+      args.scales = dtype;
+      EXPECT_EQ(product.run(), HEDDLE_RT_INVALID_ARGUMENT);
+      EXPECT_THAT(heddle_rt_last_error(), HasSubstr(sentence));
+    };
+    expect(128, 128, 128, HEDDLE_RT_F32,
+           "of blocks: scales in f32 of blocks of 128 and 128 rows");
+    expect(1, 64, 128, HEDDLE_RT_F32, "blocks of 1 and 64 rows");
+    expect(1, 128, 64, HEDDLE_RT_F32, "and 64 summed numbers");
+    expect(1, 1, 128, HEDDLE_RT_F8E8M0, "scales in f8e8m0 of blocks");
+    args.n = 10;
+    expect(1, 1, 128, HEDDLE_RT_F32, "n 10: with scales of blocks");
+  });
 }
 
 TEST(Quantize, RefusesWhatItCannotDo) {

@@ -94,7 +94,7 @@ class CudaTest(unittest.TestCase):
         self.call(["cmake", "--build", elsewhere / "build", "-j", os.cpu_count()])
         done = subprocess.run([elsewhere / "build/train-cuda", "--help"], capture_output=True, text=True)
         self.assertEqual(done.returncode, 0, done.stderr)
-        for report in ("kernels", "Attention", "Elements", "Quantize"):
+        for report in ("kernels", "Attention", "Blocks", "Elements", "Quantize"):
             words = (elsewhere / f"build/{report}.o.txt").read_text()
             self.assertIn(" 0 bytes spill stores", words)
             self.assertNotRegex(words, r"[1-9]\d* bytes (stack frame|spill)")

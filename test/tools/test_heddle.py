@@ -458,6 +458,16 @@ class CompileAndRun(HeddleTest):
         done = self.compile("--target", "cuda", code=1)
         self.assertIn("products of 4 bits, which sm_90 has not; the host emulates them", done.stderr)
 
+    def test_scales_of_blocks_on_gpus_are_of_128_numbers_in_fp32(self):
+        self.train = self.write("train.yaml", {**TRAIN, "precision": ["fp8"]})
+        for scaling, says in (({"scaling": "mxfp8"}, 'precision.scaling "mxfp8" has scales of 8 bits, which Blackwell multiplies'),
+                              ({"scaling": "block", "block_length": 4}, "precision.block_length is 4, but H100 multiplies blocks "
+                               "of 128 numbers")):
+            self.plan = self.write("plan.json", {**PLAN, "mesh": [["pp", 1], ["dp", 2], ["cp", 1], ["tp", 1]],
+                                                 "precision": {"recipe": "fp8", **scaling}})
+            done = self.compile("--target", "cuda", code=1)
+            self.assertIn(says, done.stderr)
+
     def test_what_is_on_the_host_trains_alike_and_resumes_elsewhere(self):
         """Losses have the same bits, and a checkpoint goes on in a plan that keeps all on the device."""
         data = self.write("data.txt", "".join(chr(i % 37) for i in range(500)))

@@ -184,7 +184,8 @@ static Result<void> buildAll(const fs::path &folder, const Targets &wanted,
 }
 
 /// What programs for GPUs cannot do: cuBLASLt multiplies codes of 8 bits where
-/// all sizes are multiples of 16.
+/// all sizes are multiples of 16, and scales of blocks of 128 numbers in fp32;
+/// scales that are bytes it has on later architectures.
 static Result<void> checkForCuda(const Inputs &inputs) {
   const PlanPrecision &precision = inputs.plan->precision;
   if (precision.recipe == "nvfp4")
@@ -192,11 +193,20 @@ static Result<void> checkForCuda(const Inputs &inputs) {
                  "4 bits, which sm_90 has not; the host emulates them: use "
                  "--target host, or set precision.recipe to \"fp8\" or "
                  "\"bf16\""};
-  if (precision.blockLength > 0)
-    return Error{fmt::format("--target cuda: precision.scaling \"{}\" is not "
-                             "supported there yet; use --target host, or set "
-                             "it to \"current\"",
+  const std::optional<ScalingRecipe> scaling = scalingOf(precision);
+  if (scaling && scaling->blockScales != "fp32")
+    return Error{fmt::format("--target cuda: precision.scaling \"{}\" has "
+                             "scales of 8 bits, which Blackwell multiplies and "
+                             "H100 does not; use --target host, or set it to "
+                             "\"block_power_of_two\"",
                              precision.scaling)};
+  constexpr std::int64_t kBlockLength = 128;
+  if (scaling && scaling->blockLength > 0 &&
+      scaling->blockLength != kBlockLength)
+    return Error{fmt::format("--target cuda: precision.block_length is {}, but "
+                             "H100 multiplies blocks of {} numbers; set it to "
+                             "that, or use --target host",
+                             scaling->blockLength, kBlockLength)};
   Result<RankSizes> sizes =
       rankSizes(inputs.model, *inputs.train, *inputs.plan);
   if (precision.scaling.empty() || !sizes)

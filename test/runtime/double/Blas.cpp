@@ -21,6 +21,35 @@ namespace {
 struct Description {
   cublasOperation_t a = CUBLAS_OP_N, b = CUBLAS_OP_N;
   const float *scaleA = nullptr, *scaleB = nullptr; ///< on the device
+  int32_t modeA = CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F, modeB = modeA;
+
+  bool hasBlocks() const {
+    return modeA != CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F;
+  }
+};
+
+/// Scales of blocks of an operand of `k` by `outer` numbers: where they lie
+/// [CUBLAS, 128-element 1D and 128x128 2D Block Scaling: Scaling factors
+/// layouts].
+struct BlockScales {
+  static constexpr int64_t kLength = 128;
+  int32_t mode;
+  int64_t k, outer;
+
+  bool isOfRows() const {
+    return mode == CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F;
+  }
+  int64_t down() const { return (k + kLength - 1) / kLength; }
+  int64_t pitch() const { return (down() + 3) / 4 * 4; }
+  size_t bytes() const {
+    return size_t(isOfRows() ? down() * outer
+                             : (outer + kLength - 1) / kLength * pitch()) *
+           sizeof(float);
+  }
+  int64_t at(int64_t l, int64_t i) const {
+    return isOfRows() ? l / kLength * outer + i
+                      : i / kLength * pitch() + l / kLength;
+  }
 };
 struct Layout {
   cudaDataType type;
@@ -103,6 +132,19 @@ cublasStatus_t checkCodes(const Description &op, const Layout &a,
   for (const Layout *x : {&a, &b, &d})
     if (x->leading * x->size() % 16 != 0)
       return unsupported("a leading dimension is no multiple of 16 bytes");
+  // [CUBLAS, 128-element 1D and 128x128 2D Block Scaling For FP8 Data Types]
+  constexpr int32_t kSquare = CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F;
+  const auto isOfBlocks = [](int32_t mode) {
+    return mode == CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F || mode == kSquare;
+  };
+  if (isOfBlocks(op.modeA) != isOfBlocks(op.modeB))
+    return unsupported("one operand has scales of blocks, the other has not");
+  if (op.hasBlocks() && !isOfBlocks(op.modeA))
+    return unsupported("its scales are of no kind of this architecture");
+  if (op.modeA == kSquare && op.modeB == kSquare)
+    return unsupported("both operands have scales of 128x128");
+  if (op.hasBlocks() && (d.rows % 4 != 0 || d.columns % 4 != 0))
+    return unsupported("m and n of scales of blocks are multiples of 4");
   return k % 16 == 0 ? CUBLAS_STATUS_SUCCESS
                      : unsupported("k is no multiple of 16");
 }
@@ -192,12 +234,24 @@ struct Call {
 
   /// What the sum is multiplied by: scales are read when the product runs.
   float factor() const {
-    return op.scaleA ? alpha * (*op.scaleB * *op.scaleA) : alpha;
+    return op.scaleA && !op.hasBlocks() ? alpha * (*op.scaleB * *op.scaleA)
+                                        : alpha;
+  }
+  BlockScales scalesOfA() const { return {op.modeA, shape.k, shape.m}; }
+  BlockScales scalesOfB() const { return {op.modeB, shape.k, shape.n}; }
+  /// Numbers of an operand, k by outer, times the scales of their blocks.
+  void scale(std::vector<float> &numbers, const BlockScales &of,
+             const float *scales) const {
+    for (int64_t i = 0; op.hasBlocks() && i < of.outer; ++i)
+      for (int64_t l = 0; l < of.k; ++l)
+        numbers[size_t(i * of.k + l)] *= scales[of.at(l, i)];
   }
 
   std::string run() const {
     for (int64_t i = 0; i < d.batch; ++i) {
-      const std::vector<float> x = gather(a, aData, i), y = gather(b, bData, i);
+      std::vector<float> x = gather(a, aData, i), y = gather(b, bData, i);
+      scale(x, scalesOfA(), op.scaleA);
+      scale(y, scalesOfB(), op.scaleB);
       std::vector<float> z(static_cast<size_t>(shape.m * shape.n), 0.0f);
       if (beta != 0)
         z = gather(d, dData, i);
@@ -275,6 +329,10 @@ cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t x,
     return take(as(x)->scaleA, value, bytes);
   case CUBLASLT_MATMUL_DESC_B_SCALE_POINTER:
     return take(as(x)->scaleB, value, bytes);
+  case CUBLASLT_MATMUL_DESC_A_SCALE_MODE:
+    return take(as(x)->modeA, value, bytes);
+  case CUBLASLT_MATMUL_DESC_B_SCALE_MODE:
+    return take(as(x)->modeB, value, bytes);
   default:
     return take(attribute == CUBLASLT_MATMUL_DESC_TRANSA ? as(x)->a : as(x)->b,
                 value, bytes);
@@ -388,10 +446,17 @@ static cublasStatus_t checkCall(const Algorithm &algorithm, const Call &call,
         !aligned(call.dData, 16))
       return invalid("an operand of 8 bits is not aligned to 16 bytes [CUBLAS, "
                      "cublasLtMatmul]");
-    for (const float *scale : {call.op.scaleA, call.op.scaleB})
-      if (std::string why = memory().check(scale, sizeof *scale, device);
-          !why.empty())
+    for (const auto &[scale, of] :
+         {std::pair(call.op.scaleA, call.scalesOfA()),
+          std::pair(call.op.scaleB, call.scalesOfB())}) {
+      const bool blocks = call.op.hasBlocks();
+      std::string why =
+          memory().check(scale, blocks ? of.bytes() : sizeof *scale, device);
+      if (blocks && !aligned(scale, 16))
+        why = "it is not aligned to 16 bytes [CUBLAS, Scaling factors layouts]";
+      if (!why.empty())
         return invalid("cublasLtMatmul: a scale: " + why);
+    }
   }
   for (const std::string &why :
        {memory().check(workspace, algorithm.workspace, device),
