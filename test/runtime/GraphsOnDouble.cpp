@@ -257,6 +257,7 @@ RunResult runBody(
     p.context = context;
     HEDDLE_RT_TRY(heddle_rt_rank(context, &p.rank, &p.size));
     HEDDLE_RT_TRY(heddle_rt_stream_create(context, "compute", 0, &p.compute));
+    HEDDLE_RT_TRY(heddle_rt_stream_create(context, "comm", 1, &p.comm));
     HEDDLE_RT_TRY(p.allocate(HEDDLE_RT_COMPUTE, "x", &p.x[0]));
     HEDDLE_RT_TRY(p.allocate(HEDDLE_RT_COMPUTE, "y", &p.y[0]));
     HEDDLE_RT_TRY(
@@ -268,6 +269,8 @@ RunResult runBody(
         int call;
       } given{body, p, i};
       const int64_t number = numberOf(p.rank, i);
+      if (ended) // a rank that stays away has done what it was asked before
+        HEDDLE_RT_TRY(heddle_rt_stream_synchronize(p.compute));
       HEDDLE_RT_TRY(heddle_rt_graph(
           p.compute, "body", HEDDLE_RT_GRAPH_SLOT,
           [](void *at) {
@@ -308,6 +311,39 @@ TEST(Graphs, HaveTheirParametersFromTheCapture) {
       });
   EXPECT_TRUE(result) << result.message;
   EXPECT_EQ(found, 2 * 2 * 2); // of the second call, and not 5 * 2 * 2
+}
+
+// Two streams in turn, with no event between them; and calls that queue nothing
+// make no graph.
+TEST(Graphs, EndWhereAnotherStreamComes) {
+  float found = 0;
+  std::string graphs;
+  const RunResult result = runBody(
+      5,
+      [](Program &p, int call) {
+        const float two = 2;
+        if (call == 0) {
+          HEDDLE_RT_TRY(heddle_rt_copy(p.comm, p.x[0], &two, sizeof two));
+          HEDDLE_RT_TRY(heddle_rt_zero(p.comm, p.y[0], kBytes));
+        }
+        heddle_rt_gemm_args args{};
+        args.name = "added";
+        args.m = args.n = args.k = args.lda = args.ldb = args.ldc = 1;
+        args.alpha = args.beta = 1;
+        args.batch = 1;
+        HEDDLE_RT_TRY(heddle_rt_zero(p.compute, p.x[0] + 1, 4));
+        HEDDLE_RT_TRY(heddle_rt_gemm(p.comm, &args, p.x[0], p.x[0], p.y[0]));
+        return heddle_rt_copy(p.compute, p.x[0], p.y[0], 0);
+      },
+      1,
+      [&](Program &p) {
+        HEDDLE_RT_TRY(heddle_rt_copy(p.comm, &found, p.y[0], sizeof found));
+        graphs = heddle::ranks::graphsOf(p.context);
+        return heddle_rt_stream_synchronize(p.comm);
+      });
+  EXPECT_TRUE(result) << result.message;
+  EXPECT_EQ(found, 5 * 2 * 2);
+  EXPECT_THAT(graphs, HasSubstr("2 CUDA graphs of 2 nodes"));
 }
 
 TEST(Graphs, RefuseToBeWaitedForWithin) {

@@ -160,7 +160,6 @@ FAULTS = [
         ("a graph without nodes is launched", "if (count == 0)", "if (false)"),
         ("checking mode does not see what graphs do", " || context->watching()", ""),
         ("calls through host memory are captured", "context->staged || ", ""),
-        ("collectives of graphs are not counted as begun", "++one.comm->begun;", ""),
         ("no event marks the end of a graph with collectives", "if (marked.insert(one.comm).second)", "if (false)"),
         ("a step of any length is kept", "queued > kMostNodesOfStep", "false"),
         ("the status of a launch is not looked at", "checked(cudaGraphLaunch(piece.graph, piece.stream->native),",
