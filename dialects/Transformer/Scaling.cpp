@@ -49,6 +49,17 @@ FailureOr<std::optional<Scaling>> Scaling::of(ContractOp op) {
            << kScaledName << " needs blocks for formats of 4 bits, got "
            << given;
   }
+  if (auto plain = entries.getAs<DenseI64ArrayAttr>("plain_layers"))
+    llvm::append_range(scaling.plainLayers, plain.asArrayRef());
+  if (auto names = entries.getAs<ArrayAttr>("tensors"))
+    for (auto name : names.getAsRange<StringAttr>())
+      scaling.tensors.push_back(name.str());
+  if (!scaling.tensors.empty() &&
+      (scaling.tensors.size() != 2 || !scaling.blocks.empty()))
+    return op.emitOpError() << kScaledName
+                            << " needs two names of tensors that have one "
+                               "scale each, got "
+                            << given;
   return std::optional<Scaling>(scaling);
 }
 
@@ -66,5 +77,9 @@ void Scaling::set(ContractOp op) const {
     entries.set("blocks", builder.getDenseI64ArrayAttr(blocks));
     entries.set("scales", TypeAttr::get(scales));
   }
+  if (!plainLayers.empty())
+    entries.set("plain_layers", builder.getDenseI64ArrayAttr(plainLayers));
+  if (!tensors.empty())
+    entries.set("tensors", builder.getStrArrayAttr({tensors[0], tensors[1]}));
   op->setAttr(kScaledName, entries.getDictionary(op.getContext()));
 }

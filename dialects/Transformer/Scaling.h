@@ -11,12 +11,23 @@ namespace heddle::transformer {
 /// `formats`, two types of 8 bits, or f4E2M1FN twice; with `power_of_two`
 /// (unit) their scales are such. With `blocks`, as a contract has them, each
 /// block has a scale, in the format `scales`: of f8E4M3FN beside one of the
-/// tensor. Until `precision-quantize-products` has made codes of them.
+/// tensor. With `tensors`, two names, scales are those of earlier steps; in
+/// `plain_layers` products stay as they are. Until
+/// `precision-quantize-products` has made codes of them.
 inline constexpr llvm::StringLiteral kScaledName = "transformer.scaled";
 /// Attribute of such a contract whose operands' tensors have scales, per
 /// operand the mesh axes over whose ranks parts of one tensor lie, which share
 /// its scale.
 inline constexpr llvm::StringLiteral kScaleAxesName = "transformer.scale_axes";
+
+/// Attribute of a module whose scales are made of earlier steps' largest
+/// magnitudes, a dictionary: "history" (steps), "most_recent" (unit: of these
+/// the last one alone), "forward" and "backward": names of the tensors of a
+/// layer that have one, by which of its functions makes them.
+inline constexpr llvm::StringLiteral kDelayedName =
+    "transformer.delayed_scaling";
+/// Attribute of an amax of such a tensor: its name.
+inline constexpr llvm::StringLiteral kTensorName = "transformer.tensor";
 
 /// What a recipe wants of a product's operands.
 struct Scaling {
@@ -26,6 +37,12 @@ struct Scaling {
   /// an operand has one scale.
   llvm::SmallVector<int64_t, 3> blocks;
   mlir::Type scales; ///< of blocks: f32, f8E8M0FNU or f8E4M3FN
+  /// Names of the operands as kDelayedName has them; none: scales are made of
+  /// what operands are now.
+  llvm::SmallVector<std::string, 2> tensors;
+  /// Layers in which the product stays as it is, as long as one function stands
+  /// for all.
+  llvm::SmallVector<int64_t> plainLayers;
 
   /// Whether a tensor has a scale and its blocks have others.
   bool hasTwoLevels() const;

@@ -48,6 +48,9 @@ inline constexpr llvm::StringLiteral kDropoutSeed = "dropout_seed";
 /// Argument of @step: one seed per layer.
 inline constexpr llvm::StringLiteral kLayerDropoutSeeds = "layer_dropout_seeds";
 
+/// Argument of @step: its number, from 1.
+inline constexpr llvm::StringLiteral kStep = "step";
+
 /// Attributes of a state: it lies in a range of memory with others of this
 /// bucket, at this place among them.
 inline constexpr llvm::StringLiteral kBucketName = "transformer.bucket";

@@ -79,7 +79,9 @@ def Transformer_StateKind : Transformer_Enum<"StateKind", "what a state is for",
   I32EnumAttrCase<"Gradient", 2, "gradient">,
   I32EnumAttrCase<"AdamM", 3, "adam_m">, I32EnumAttrCase<"AdamV", 4, "adam_v">,
   I32EnumAttrCase<"Gathered", 5, "gathered">, // a whole copy, for a while
-  I32EnumAttrCase<"Master", 6, "master">]>; // what a parameter is rounded from
+  I32EnumAttrCase<"Master", 6, "master">,   // what a parameter is rounded from
+  I32EnumAttrCase<"Scaling", 7, "scaling">, // what scales of formats are made of
+  I32EnumAttrCase<"Amax", 8, "amax">]>;     // largest magnitudes of one step
 
 def Transformer_Initializer : Transformer_Enum<"Initializer", "how a parameter begins", [
   I32EnumAttrCase<"Zeros", 0, "zeros">, I32EnumAttrCase<"Ones", 1, "ones">,

@@ -128,6 +128,20 @@ def Transformer_AddOp : Transformer_RuleOp<"add", "..., ... -> ...; additive", [
   }]>];
 }
 
+def Transformer_MaximumOp : Transformer_RuleOp<"maximum", "..., ... -> ...", [SameOperandsAndResultElementType]> {
+  let summary = "The larger one, element by element";
+  let description = [{
+    A NaN wins.
+
+    ```mlir
+    %most = transformer.maximum %a, %b : (tensor<7xf32>, tensor<7xf32>) -> tensor<7xf32>
+    ```
+  }];
+  let arguments = (ins Transformer_Float:$lhs, Transformer_Float:$rhs);
+  let results = (outs Transformer_Float:$result);
+  let assemblyFormat = "operands attr-dict `:` functional-type(operands, results)";
+}
+
 def Transformer_CastOp : Transformer_RuleOp<"cast", "... -> ...; linear 0"> {
   let summary = "The same values in another format";
   let description = [{

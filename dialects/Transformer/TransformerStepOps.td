@@ -25,7 +25,7 @@ def Transformer_StateOp : Transformer_Op<"state", [Symbol]> {
     Constraints: (C1) the name has `{}` where and only where there are `layers`;
     (C2) `file_order` is a permutation of the dimensions and `file_shape` has as
     many elements as the type; (C3) `of` and `storage` name states; (C4) every
-    state that is no parameter has `of`.
+    state has `of` that is no parameter and does not belong to scales.
 
     ```mlir
     transformer.state @"model.layers.{}.mlp.up_proj.weight" parameter layers 6 : tensor<96x64xf32> {decay, factors = "f d", file_order = array<i64: 0, 1>, file_shape = array<i64: 96, 64>, initializer = 2 : i32, initializer_std = 2.000000e-02 : f64}
@@ -335,6 +335,28 @@ def Transformer_SgdOp : Transformer_UpdateOp<"sgd", "..., ..., , -> ..."> {
   let arguments = (ins Transformer_Float:$parameter, Transformer_Float:$gradient, Transformer_Float:$rate,
                        Transformer_Float:$factor, F64Attr:$weight_decay);
   let results = (outs Transformer_Float:$newParameter);
+}
+
+def Transformer_DelayScalesOp : Transformer_RuleOp<"delay_scales", "t h, t, t, , -> t h, t; whole h"> {
+  let summary = "A step's largest magnitudes go into their history";
+  let description = [{
+    `history` has per tensor those of the last steps, in no order: this step's
+    takes the place `step` modulo their number, so that of the oldest. `amax` is
+    what scales of the next step are made of: the largest of the history, or with
+    `most_recent` this step's. A magnitude that is no finite number is left out:
+    `before`, what this step's scales were made of, stands for it. Where all of a
+    history is 0, `amax` stays as it was.
+
+    Where the factor is 0 the step is passed over, and both are as they were.
+
+    ```mlir
+    %h1, %amax1 = transformer.delay_scales %h, %now, %amax, %step, %factor : (tensor<7x16xf32>, tensor<7xf32>, tensor<7xf32>, tensor<i32>, tensor<f32>) -> (tensor<7x16xf32>, tensor<7xf32>)
+    ```
+  }];
+  let arguments = (ins Transformer_Float:$history, Transformer_Float:$now, Transformer_Float:$before,
+                       Transformer_Integer:$step, Transformer_Float:$factor, UnitAttr:$most_recent);
+  let results = (outs Transformer_Float:$newHistory, Transformer_Float:$amax);
+  let assemblyFormat = "operands (`most_recent` $most_recent^)? attr-dict `:` functional-type(operands, results)";
 }
 
 #endif // HEDDLE_TRANSFORMER_STEP_OPS

@@ -210,6 +210,12 @@ static LogicalResult verifyFileShape(StateOp state) {
   return success();
 }
 
+/// Whether a state belongs to no parameter.
+static bool standsAlone(StateKind kind) {
+  return kind == StateKind::Parameter || kind == StateKind::Scaling ||
+         kind == StateKind::Amax;
+}
+
 LogicalResult StateOp::verify() {
   bool perLayer = getSymName().contains("{}");
   if (perLayer != getLayers().has_value()) // C1
@@ -222,8 +228,9 @@ LogicalResult StateOp::verify() {
   for (FlatSymbolRefAttr other : {getOfAttr(), getStorageAttr()}) // C3
     if (other && !SymbolTable::lookupNearestSymbolFrom<StateOp>(*this, other))
       return emitOpError() << "refers to " << other << ", which is no state";
-  if ((getKind() == StateKind::Parameter) == static_cast<bool>(getOf())) // C4
-    return emitOpError() << "a parameter has no 'of', any other state has one";
+  if (standsAlone(getKind()) == static_cast<bool>(getOf())) // C4
+    return emitOpError() << "a parameter and what belongs to scales have no "
+                            "'of', any other state has one";
   return success();
 }
 

@@ -29,8 +29,9 @@ halvesOf(const std::vector<BlockOp> &backward);
 
 /// The same ops with what the plan's recipe does in front of products: the
 /// largest magnitude of each operand over the ranks that hold its parts, and
-/// its codes.
+/// its codes. Products with the parameters \p plain stay as they are.
 std::vector<BlockOp> withScales(const std::vector<BlockOp> &ops,
+                                const std::vector<std::string> &plain,
                                 const RankSizes &sizes);
 
 /// What ops are called that backward repeats.
@@ -44,6 +45,7 @@ struct Linear {
   AxisList inputAxes, outputAxes;      ///< that cut those
   AxisList weightAxes;
   bool isScaled = false;
+  std::string argument = {}; ///< the parameter
 
   /// Operands, if they are scaled, of forward, of the gradient of the input, of
   /// the weight's.

@@ -135,7 +135,8 @@ FramePeak detail::backwardFrame(const LayersUnder &under,
   std::set<std::string> outside = {"d_x"};
   for (const BlockValue &value : keptValues(under))
     outside.insert(value.key);
-  return framePeak("block_bwd", withScales(under.backward[half], sizes),
+  return framePeak("block_bwd",
+                   withScales(under.backward[half], under.plain, sizes),
                    outside);
 }
 
@@ -147,7 +148,7 @@ FramePeak detail::forwardFrame(const ModelConfig &model, const RankSizes &sizes,
   for (const std::vector<BlockOp> &function : under.backward)
     for (const std::string &key : readOutside(function))
       outside.insert(key);
-  return framePeak("block", withScales(ops, sizes), outside);
+  return framePeak("block", withScales(ops, under.plain, sizes), outside);
 }
 
 FramePeak detail::embeddingFrame(const ModelConfig &model,

@@ -289,6 +289,8 @@ static std::int64_t inputBytes(const ModelConfig &model, bool isAdamW,
   // Learning rate, bias corrections.
   std::int64_t bytes = 4 * sizes.tokens() * kIdentifier * sizes.microBatches +
                        (isAdamW ? 3 : 1) * kFloat;
+  if (sizes.formats.delaysScales()) // the step's number
+    bytes += kIdentifier;
   // Masks are drawn from the tokens' numbers and a seed per layer, and one for
   // what stands before the layers.
   if (model.dropout.any())
@@ -347,15 +349,20 @@ private:
   }
 
   void block(const LayersUnder &under) {
-    add(detail::forwardFrame(model, sizes, under), flowing, Segment::Block,
-        BlockPass::Forward);
+    // The largest magnitudes that a function has found.
+    const std::array<std::int64_t, 2> found =
+        sizes.formats.delaysScales() ? sizes.scaledTensors()
+                                     : std::array<std::int64_t, 2>{0, 0};
+    add(detail::forwardFrame(model, sizes, under), flowing + found[0] * kFloat,
+        Segment::Block, BlockPass::Forward);
     // In slots the loss is added up before. A gradient that is kept as it came
     // in is not written over.
     const bool isSplit = under.backward.size() > 1;
     const std::int64_t gradients =
         isSplit && isReadByWeights(sizes, "d_out") ? 2 * hidden : hidden;
-    add(detail::backwardFrame(under, sizes), gradients + (areCut ? 0 : kFloat),
-        Segment::Block, BlockPass::Backward);
+    add(detail::backwardFrame(under, sizes),
+        gradients + found[1] * kFloat + (areCut ? 0 : kFloat), Segment::Block,
+        BlockPass::Backward);
     if (isSplit)
       add(detail::backwardFrame(under, sizes, 1), 0, Segment::Block,
           BlockPass::Weights);
@@ -431,6 +438,7 @@ LiveMemory heddle::liveMemory(const ModelConfig &model,
     memory.masters = 0;
     memory.rows = storage.optimizerRows(numbers);
   }
+  memory.optimizer += storage.scales();
   memory.inputs = inputBytes(model, isAdamW, sizes);
   memory.outputs = kFloat + kCount + kFloat;
 

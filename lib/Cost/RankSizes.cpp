@@ -121,6 +121,7 @@ public:
 private:
   void readStorage();
   void readFormats();
+  std::vector<std::string> plainIn(std::int64_t layer) const;
   Result<void> readParameters();
   Result<void> readValues();
   Result<void> readSaved(const PlanDims &whole);
@@ -162,10 +163,18 @@ void Reader::readFormats() {
   sizes.formats.reduce = bytesOf(plan.precision.reduce);
   sizes.formats.hasMaster = plan.precision.master != "none";
   sizes.formats.scaling = scalingOf(plan.precision);
-  const std::vector<std::string> plain = plainParameters(plan, model);
   for (const ParameterFamily &family : parameters(model))
-    if (std::count(plain.begin(), plain.end(), family.name))
+    if (std::ssize(plainLayers(plan, family)) == family.layers)
       sizes.formats.plain.push_back(family.argument);
+}
+
+/// Whose products a layer leaves as they are.
+std::vector<std::string> Reader::plainIn(std::int64_t layer) const {
+  std::vector<std::string> plain;
+  for (const ParameterFamily &family : parameters(model))
+    if (std::ranges::count(plainLayers(plan, family), layer))
+      plain.push_back(family.argument);
+  return plain;
 }
 
 void Reader::readStorage() {
@@ -371,7 +380,8 @@ Result<void> Reader::readRecompute() {
   if (sizes.stages.splitsBackward)
     backward = detail::halvesOf(whole);
   const std::vector<SavedValue> saved = savedPerLayer(model, sizes);
-  std::vector<PlanRecompute> asked;
+  using Asked = std::pair<PlanRecompute, std::vector<std::string>>;
+  std::vector<Asked> asked;
   std::vector<std::size_t> choices; // by layer
   for (std::int64_t layer = 0; layer < model.layers; ++layer) {
     PlanRecompute choice;
@@ -380,7 +390,8 @@ Result<void> Reader::readRecompute() {
         choice = entry;
     choice.layers = {};
     std::size_t number = 0;
-    while (number < asked.size() && !(asked[number] == choice))
+    const Asked ask = {choice, plainIn(layer)};
+    while (number < asked.size() && asked[number] != ask)
       ++number;
     if (number == sizes.recompute.size()) {
       PlanRecompute chosen = choice;
@@ -393,7 +404,8 @@ Result<void> Reader::readRecompute() {
       }
       sizes.recompute.push_back(
           detail::layersUnder(chosen, forward, backward, saved, sizes));
-      asked.push_back(choice);
+      sizes.recompute.back().plain = ask.second;
+      asked.push_back(ask);
     }
     choices.push_back(number);
   }

@@ -37,24 +37,34 @@ static Linear sizesOf(const RankSizes &sizes, const std::string &name) {
 
 Linear detail::linearOf(const RankSizes &sizes, const std::string &name) {
   Linear linear = sizesOf(sizes, name);
-  linear.isScaled = sizes.formats.scales(argumentOf(sizes, name));
+  linear.isScaled = sizes.formats.scaling.has_value();
+  linear.argument = argumentOf(sizes, name);
   return linear;
+}
+
+std::array<std::int64_t, 2> RankSizes::scaledTensors() const {
+  // q, k, v, the output projection, up, down; gate.
+  const std::int64_t products = find(Segment::Block, "wg") ? 7 : 6;
+  constexpr std::int64_t kInputs = 4; // of q, of the projection, of up, of down
+  return {products + kInputs, products};
 }
 
 std::vector<BlockOp::Operand> Linear::forward(const std::string &input,
                                               std::int64_t tokens) const {
   if (!isScaled)
     return {};
-  return {{input, tokens, inner, inputAxes, false, false},
-          {"weight of " + name, columns, inner, weightAxes, false, true}};
+  return {
+      {input, tokens, inner, inputAxes, false, false, argument},
+      {"weight of " + name, columns, inner, weightAxes, false, true, argument}};
 }
 
 std::vector<BlockOp::Operand> Linear::ofInput(const std::string &gradient,
                                               std::int64_t tokens) const {
   if (!isScaled)
     return {};
-  return {{gradient, tokens, columns, outputAxes, false, false},
-          {"weight of " + name, inner, columns, weightAxes, true, true}};
+  return {
+      {gradient, tokens, columns, outputAxes, false, false, argument},
+      {"weight of " + name, inner, columns, weightAxes, true, true, argument}};
 }
 
 std::vector<BlockOp::Operand> Linear::ofWeight(const std::string &gradient,
@@ -62,16 +72,17 @@ std::vector<BlockOp::Operand> Linear::ofWeight(const std::string &gradient,
                                                std::int64_t tokens) const {
   if (!isScaled)
     return {};
-  return {{gradient, columns, tokens, outputAxes, true, false},
-          {input, inner, tokens, inputAxes, true, false}};
+  return {{gradient, columns, tokens, outputAxes, true, false, argument},
+          {input, inner, tokens, inputAxes, true, false, argument}};
 }
 
 namespace {
 
 class Scaler {
 public:
-  Scaler(const ScalingRecipe &recipe, bool gathersBeside)
-      : recipe(recipe), gathersBeside(gathersBeside) {}
+  Scaler(const ScalingRecipe &recipe, const std::vector<std::string> &plain,
+         bool gathersBeside)
+      : recipe(recipe), plain(plain), gathersBeside(gathersBeside) {}
 
   std::vector<BlockOp> run(const std::vector<BlockOp> &from) {
     for (const BlockOp &op : from) {
@@ -82,7 +93,8 @@ public:
         ++regions;
       }
       wasAgain = again;
-      if (!op.operands.empty())
+      if (!op.operands.empty() &&
+          !std::ranges::count(plain, op.operands.front().of))
         product(op, again ? inRegion : inFunction);
       else
         ops.push_back(op);
@@ -135,7 +147,9 @@ private:
       return;
     const std::string codes = codesOf(operand);
     std::vector<std::string> reads;
-    if (recipe.hasTensorScales())
+    // With scales of earlier steps it goes straight into what the function
+    // returns, and no code waits for it.
+    if (recipe.hasTensorScales() && recipe.amaxHistory == 0)
       reads.push_back(largest(product, operand, made));
     BlockOp &op = add(product);
     op.results = {{codes, codes,
@@ -195,6 +209,7 @@ private:
   }
 
   const ScalingRecipe recipe;
+  const std::vector<std::string> &plain;
   const bool gathersBeside;
   std::vector<BlockOp> ops;
   Made inFunction, inRegion;
@@ -205,8 +220,9 @@ private:
 } // namespace
 
 std::vector<BlockOp> detail::withScales(const std::vector<BlockOp> &ops,
+                                        const std::vector<std::string> &plain,
                                         const RankSizes &sizes) {
-  return sizes.formats.scaling
-             ? Scaler(*sizes.formats.scaling, sizes.storage.overlaps).run(ops)
-             : ops;
+  if (!sizes.formats.scaling)
+    return ops;
+  return Scaler(*sizes.formats.scaling, plain, sizes.storage.overlaps).run(ops);
 }

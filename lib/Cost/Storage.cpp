@@ -44,6 +44,18 @@ std::int64_t Storage::optimizer() const {
   });
 }
 
+std::int64_t Storage::scales() const {
+  if (!sizes.formats.delaysScales())
+    return 0;
+  std::int64_t bytes = 0;
+  for (const std::int64_t tensors : sizes.scaledTensors())
+    // The history, what scales are made of, this step's.
+    for (const std::int64_t each :
+         {sizes.formats.scaling->amaxHistory, std::int64_t{1}, std::int64_t{1}})
+      bytes += entryBytes(sizes, tensors * each * kFloat, sizes.layers);
+  return bytes;
+}
+
 std::int64_t Storage::optimizerElements(const RankParameter &parameter) const {
   return storage.shards.empty() ? parameter.elements()
                                 : sizes.runElements(parameter);

@@ -19,6 +19,8 @@ public:
   std::int64_t parameters() const;
   /// One of the optimizer's numbers per element.
   std::int64_t optimizer() const;
+  /// Of what scales of earlier steps are made of, and this step's.
+  std::int64_t scales() const;
   /// Where all of that is on the host, \p numbers of it for each element: what
   /// is on the device at a time. A parameter's rows are there until the next
   /// one's have come.

@@ -3,6 +3,8 @@
 #include "BlockForward.h"
 #include "Reductions.h"
 
+#include "heddle/Support/Mirror.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -204,19 +206,30 @@ void List::again() {
 void List::scales() {
   if (!sizes.formats.scaling)
     return;
-  auto count = [&](const std::vector<BlockOp> &ops, std::int64_t layers) {
-    for (const BlockOp &op : detail::withScales(ops, sizes))
+  auto count = [&](const std::vector<BlockOp> &ops, const LayersUnder &under) {
+    for (const BlockOp &op : detail::withScales(ops, under.plain, sizes))
       if (op.moves && op.moves->elements == 1)
         add(op.moves->cause, op.moves->axes,
-            layers * sizes.microBatchesOfCopy(), 1, kFloat);
+            under.layers * sizes.microBatchesOfCopy(), 1, kFloat);
   };
   for (const LayersUnder &each : sizes.recompute) {
     if (each.layers == 0)
       continue;
-    count(each.forward, each.layers);
+    count(each.forward, each);
     for (const std::vector<BlockOp> &ops : each.backward)
-      count(ops, each.layers);
+      count(ops, each);
   }
+  if (!sizes.formats.delaysScales())
+    return;
+  AxisList axes;
+  for (const auto &[axis, ranks] : sizes.mesh)
+    if (axis != "pp" && ranks > 1)
+      axes.push_back(axis);
+  for (const std::int64_t tensors : sizes.scaledTensors())
+    for (const AxisList &over :
+         {axes,
+          sizes.stages.copies > 1 ? AxisList{mirrorOf("pp")} : AxisList()})
+      add("largest of a step's tensors", over, sizes.layers, tensors, kFloat);
 }
 
 /// "gradients of block: wd to g1".

@@ -31,19 +31,9 @@ static Result<void> checkException(const PlanPrecisionException &exception,
   for (const ParameterFamily &family : parameters(model)) {
     if (!isScaled(family))
       continue;
-    const std::string first = family.instanceName(0);
-    names.push_back(first);
-    const bool matches = Glob::isMatch(exception.match, first);
-    isUsed |= matches;
-    for (std::int64_t layer = 1; layer < family.layers; ++layer)
-      if (const std::string name = family.instanceName(layer);
-          Glob::isMatch(exception.match, name) != matches)
-        return notSupported(
-            fmt::format("precision.exceptions: \"{}\" matches {} and not {}: "
-                        "layers of different precision",
-                        exception.match, matches ? first : name,
-                        matches ? name : first),
-            "match all layers, with \"*\" for the number");
+    names.push_back(family.instanceName(0));
+    for (std::int64_t layer = 0; layer < family.layers; ++layer)
+      isUsed |= Glob::isMatch(exception.match, family.instanceName(layer));
   }
   if (!isUsed)
     return refuse("precision.exceptions: \"{}\" matches no parameter whose "
@@ -114,10 +104,9 @@ Result<void> detail::checkScaling(const Plan &plan, const ModelConfig &model,
   for (const PlanPrecisionException &exception : precision.exceptions)
     if (Result<void> done = checkException(exception, precision, model); !done)
       return done;
-  const std::vector<std::string> plain = plainParameters(plan, model);
   for (const ParameterFamily &family : parameters(model))
     if (recipe->blockLength > 0 && isScaled(family) &&
-        !std::ranges::count(plain, family.name))
+        std::ssize(plainLayers(plan, family)) < family.layers)
       if (Result<void> done =
               checkBlocks(plan, model, family, recipe->blockLength);
           !done)

@@ -242,7 +242,7 @@ Plan planOf(const PlanPoint &point, const ModelConfig &model) {
   plan.precision.compute = computeFormat(point.recipe);
   setDefaultScaling(plan.precision);
   if (!point.scaling.empty()) {
-    plan.precision.scaling = point.scaling;
+    setScaling(plan.precision, point.scaling);
     plan.precision.blockLength = point.blockLength;
   }
   plan.precision.master = point.hasMaster() ? "fp32" : "none";
@@ -413,6 +413,9 @@ Result<PlanPoint> PointReader::read() {
                    "saved");
   if (!plan.precision.exceptions.empty() || !plan.offload.saved.empty())
     return differs("precision or offload", "found exceptions or saved values");
+  if (plan.precision.amaxHistory != same.precision.amaxHistory ||
+      plan.precision.amaxAlgorithm != same.precision.amaxAlgorithm)
+    return differs("precision", "found another history than the usual one");
   return std::move(point);
 }
 

@@ -2,7 +2,6 @@
 
 #include "PlanNames.h"
 
-#include "heddle/Model/Parameters.h"
 #include "heddle/Support/Glob.h"
 
 #include <algorithm>
@@ -10,6 +9,12 @@
 #include <fmt/format.h>
 
 using namespace heddle;
+
+/// As DelayedScaling of Transformer Engine has it, with `max`
+/// (transformer_engine/common/recipe).
+static constexpr std::int64_t kAmaxHistory = 1024;
+/// A history of a million steps is a mistake, and its places fit an i32.
+static constexpr std::int64_t kMostHistory = 1 << 20;
 
 static constexpr ScalingRecipe kRecipes[] = {
     {"fp8", "current", "e4m3", "e4m3", "e5m2", false},
@@ -19,6 +24,13 @@ static constexpr ScalingRecipe kRecipes[] = {
      true},
     {"fp8", "mxfp8", "e4m3", "e4m3", "e4m3", true, 32, false, false, "e8m0"},
     {"nvfp4", "nvfp4", "e2m1", "e2m1", "e2m1", false, 16, true, true, "e4m3"},
+    {.recipe = "fp8",
+     .name = "delayed",
+     .activation = "e4m3",
+     .weight = "e4m3",
+     .gradient = "e5m2",
+     .powerOfTwo = false,
+     .amaxHistory = kAmaxHistory},
 };
 
 static const ScalingRecipe *findScaling(std::string_view name) {
@@ -26,6 +38,28 @@ static const ScalingRecipe *findScaling(std::string_view name) {
     if (recipe.name == name)
       return &recipe;
   return nullptr;
+}
+
+void heddle::setScaling(PlanPrecision &precision, std::string_view name) {
+  const ScalingRecipe *recipe = findScaling(name);
+  precision.scaling = name;
+  precision.blockLength = recipe ? recipe->blockLength : 0;
+  precision.amaxHistory = recipe ? recipe->amaxHistory : 0;
+  precision.amaxAlgorithm = precision.amaxHistory > 0 ? "max" : "";
+}
+
+/// What belongs to scales of earlier steps.
+static void readHistory(MapReader &reader, PlanPrecision &precision) {
+  precision.amaxHistory =
+      reader.integer("amax_history", {1, kMostHistory}, precision.amaxHistory);
+  precision.amaxAlgorithm = reader.choice(
+      "amax_algorithm", {"max", "most_recent"}, precision.amaxAlgorithm);
+  if (!reader.boolean("amax_over_dp", true))
+    reader.fail("amax_over_dp",
+                "is false, but scales of earlier steps are shared over dp: "
+                "with a history of its own each rank of dp would multiply "
+                "other codes of one parameter, which no single device does; "
+                "scaling \"current\" has scales that dp does not share");
 }
 
 void detail::readScaling(std::optional<MapReader> &reader,
@@ -36,15 +70,16 @@ void detail::readScaling(std::optional<MapReader> &reader,
       names.emplace_back(each.name);
   if (names.empty())
     return;
-  precision.scaling =
-      reader ? reader->choice("scaling", names, names.front()) : names.front();
+  setScaling(precision, reader ? reader->choice("scaling", names, names.front())
+                               : names.front());
   const ScalingRecipe *recipe = findScaling(precision.scaling);
-  if (!recipe || recipe->blockLength == 0)
+  if (!reader || !recipe)
+    return;
+  if (recipe->amaxHistory > 0)
+    readHistory(*reader, precision);
+  if (recipe->blockLength == 0)
     return;
   const std::int64_t length = recipe->blockLength;
-  precision.blockLength = length;
-  if (!reader)
-    return;
   precision.blockLength =
       reader->integer("block_length", IntegerRange::positive(), length);
   if (precision.blockLength != length && !recipe->hasAnyLength)
@@ -65,20 +100,20 @@ std::optional<ScalingRecipe> heddle::scalingOf(const PlanPrecision &precision) {
   ScalingRecipe recipe = *found;
   if (recipe.blockLength > 0)
     recipe.blockLength = precision.blockLength;
+  recipe.amaxHistory = precision.amaxHistory;
+  recipe.isMostRecent = precision.amaxAlgorithm == "most_recent";
   return recipe;
 }
 
-std::vector<std::string> heddle::plainParameters(const Plan &plan,
-                                                 const ModelConfig &model) {
-  std::vector<std::string> names;
-  for (const ParameterFamily &family : parameters(model)) {
-    const std::string first = family.instanceName(0);
+std::vector<std::int64_t> heddle::plainLayers(const Plan &plan,
+                                              const ParameterFamily &family) {
+  std::vector<std::int64_t> layers;
+  for (std::int64_t layer = 0; layer < family.layers; ++layer)
     if (std::ranges::any_of(plan.precision.exceptions, [&](const auto &each) {
-          return Glob::isMatch(each.match, first);
+          return Glob::isMatch(each.match, family.instanceName(layer));
         }))
-      names.push_back(family.name);
-  }
-  return names;
+      layers.push_back(layer);
+  return layers;
 }
 
 std::string heddle::computeFormat(std::string_view recipe) {

@@ -119,6 +119,11 @@ static JsonText textOf(const PlanPrecision &precision) {
     text.add("scaling", precision.scaling);
   if (precision.blockLength > 0)
     text.add("block_length", precision.blockLength);
+  if (precision.amaxHistory > 0) {
+    text.add("amax_history", precision.amaxHistory);
+    text.add("amax_algorithm", precision.amaxAlgorithm);
+    text.add("amax_over_dp", true);
+  }
   text.add("exceptions", exceptions);
   return text;
 }

@@ -215,6 +215,15 @@ static LogicalResult evaluate(AddOp op, Frame &frame) {
   return success();
 }
 
+static LogicalResult evaluate(MaximumOp op, Frame &frame) {
+  Tensor result = frame.get(op.getLhs());
+  for (auto [value, other] :
+       llvm::zip(result.floats, frame.get(op.getRhs()).floats))
+    value = std::isnan(value) || value > other ? value : other;
+  frame.set(op.getResult(), std::move(result));
+  return success();
+}
+
 static LogicalResult evaluate(BiasAddOp op, Frame &frame) {
   const Tensor &bias = frame.get(op.getBias());
   Tensor repeated = frame.get(op.getInput());
@@ -280,6 +289,7 @@ void heddle::interpret::addElementwise(Evaluators &evaluators) {
   evaluators.add<DropoutWithMaskOp>(evaluate);
   evaluators.add<DropoutGradOp>(evaluate);
   evaluators.add<AddOp>(evaluate);
+  evaluators.add<MaximumOp>(evaluate);
   evaluators.add<BiasAddOp>(evaluate);
   evaluators.add<SumLeadingOp>(evaluate);
   evaluators.add<ZerosLikeOp>(evaluate);

@@ -96,9 +96,30 @@ static LogicalResult evaluate(SgdOp op, Frame &frame) {
   return success();
 }
 
+static LogicalResult evaluate(DelayScalesOp op, Frame &frame) {
+  Tensor history = frame.get(op.getHistory()), amax = frame.get(op.getBefore());
+  const int64_t steps = history.shape[1],
+                place = frame.get(op.getStep()).integers[0] % steps;
+  const bool counts = updates(frame, op.getFactor());
+  for (auto [i, before] : llvm::enumerate(amax.floats)) {
+    const double now = frame.get(op.getNow()).floats[i];
+    auto row = MutableArrayRef(history.floats).slice(i * steps, steps);
+    if (!counts)
+      continue;
+    row[place] = std::isfinite(now) ? now : before;
+    const double most =
+        op.getMostRecent() ? row[place] : *llvm::max_element(row);
+    before = most > 0 ? most : before;
+  }
+  frame.set(op.getNewHistory(), std::move(history));
+  frame.set(op.getAmax(), std::move(amax));
+  return success();
+}
+
 void heddle::interpret::addStep(Evaluators &evaluators) {
   evaluators.add<SumSquaresOp>(evaluate);
   evaluators.add<ClipFactorOp>(evaluate);
   evaluators.add<AdamWOp>(evaluate);
   evaluators.add<SgdOp>(evaluate);
+  evaluators.add<DelayScalesOp>(evaluate);
 }

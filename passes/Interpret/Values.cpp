@@ -260,6 +260,8 @@ FailureOr<Inputs> heddle::interpret::makeStepInputs(const Machine &machine,
         inputs[name].push_back(makeSeed(settings, layer));
     } else if (name == transformer::kLossScale) {
       inputs[name] = {Tensor::scalar(lossScaleOf(machine.getModule()))};
+    } else if (name == transformer::kStep) {
+      inputs[name] = {Tensor::ofIntegers({}, {settings.step})};
     } else if (name == "learning_rate") {
       inputs[name] = {Tensor::scalar(settings.learningRate)};
     } else if (name == "bias_correction1" || name == "bias_correction2") {

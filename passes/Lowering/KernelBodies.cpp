@@ -61,6 +61,10 @@ Values BodyBuilder::reduce(ArrayRef<Value> terms, bool maximum) {
 static constexpr double kGeluCubic = 0.044715;
 static const double kSqrtTwoOverPi = std::sqrt(2 / std::numbers::pi);
 
+static Scalar larger(Scalar a, Scalar b) {
+  return make<arith::MaximumFOp>(a, b);
+}
+
 static Scalar sigmoid(Scalar x) { return 1.0 / (exp(negate(x)) + 1.0); }
 
 static Scalar activate(Activation kind, Scalar x) {
@@ -73,8 +77,7 @@ static Scalar activate(Activation kind, Scalar x) {
   case Activation::GeluErf:
     return 0.5 * x * (erf(std::numbers::sqrt2 / 2 * x) + 1.0);
   case Activation::Relu:
-    return {x.body, arith::MaximumFOp::create(x.body->builder, x.body->location,
-                                              x.value, x.body->constant(0))};
+    return larger(x, {x.body, x.body->constant(0)});
   }
   llvm_unreachable("all activations are handled");
 }
@@ -268,6 +271,24 @@ static Values sgd(SgdOp op, ArrayRef<Scalar> v, BodyBuilder &body) {
   return {updated(v[3], decayed - v[2] * v[3] * v[1], v[0])};
 }
 
+/// What infinity and what is no number are not: equal to 0 less themselves.
+static Value isFinite(Scalar x) {
+  return compare(arith::CmpFPredicate::OEQ, x - x, 0);
+}
+
+static Values delayScales(DelayScalesOp op, ArrayRef<Scalar> v,
+                          BodyBuilder &body) {
+  Scalar before = v[2], now = select(isFinite(v[1]), v[1], before);
+  Value place = arith::RemSIOp::create(body.builder, body.location, v[3].value,
+                                       body.integer(body.columns));
+  Value isPlace = compare(body, arith::CmpIPredicate::eq, body.column, place);
+  Scalar history = select(isPlace, updated(v[4], now, v[0]), v[0]);
+  Scalar counts = op.getMostRecent() ? where(isPlace, history, 0) : history;
+  Scalar most{&body, body.reduce({counts.value}, /*maximum=*/true).front()};
+  Value isKnown = compare(arith::CmpFPredicate::OGT, most, 0);
+  return {history, updated(v[4], select(isKnown, most, before), before)};
+}
+
 static Value addAny(BodyBuilder &body, Value a, Value b) {
   if (isa<FloatType>(a.getType()))
     return arith::AddFOp::create(body.builder, body.location, a, b);
@@ -281,6 +302,7 @@ Values lowering::buildBody(Operation *op, ArrayRef<Value> operands,
     v.push_back({&body, operand});
   return llvm::TypeSwitch<Operation *, Values>(op)
       .Case<AddOp>([&](auto) { return Values{addAny(body, v[0], v[1])}; })
+      .Case<MaximumOp>([&](auto) { return Values{larger(v[0], v[1])}; })
       // Operands convert where they are read and written.
       .Case<CastOp>([&](auto) { return Values{v[0]}; })
       .Case<BiasAddOp>([&](auto) { return Values{v[0] + v[1]}; })
@@ -314,6 +336,8 @@ Values lowering::buildBody(Operation *op, ArrayRef<Value> operands,
       .Case<ClipFactorOp>([&](auto clip) { return clipFactor(clip, v, body); })
       .Case<AdamWOp>([&](auto update) { return adamW(update, v, body); })
       .Case<SgdOp>([&](auto update) { return sgd(update, v, body); })
+      .Case<DelayScalesOp>(
+          [&](auto delay) { return delayScales(delay, v, body); })
       .Default([](Operation *) -> Values {
         llvm_unreachable("an op with a form has a body");
       });
@@ -398,9 +422,13 @@ static std::optional<KernelForm> formOfHeads(Operation *op) {
 std::optional<KernelForm> lowering::getKernelForm(Operation *op) {
   using enum Role;
   return llvm::TypeSwitch<Operation *, std::optional<KernelForm>>(op)
-      .Case<AddOp, CastOp, ActivationOp, ActivationGradOp, GatedOp, GatedGradOp,
-            DropoutGradOp, TokenLossOp, ClipFactorOp, AdamWOp, SgdOp>(
-          [&](auto) { return elementwiseForm(op); })
+      .Case<AddOp, MaximumOp, CastOp, ActivationOp, ActivationGradOp, GatedOp,
+            GatedGradOp, DropoutGradOp, TokenLossOp, ClipFactorOp, AdamWOp,
+            SgdOp>([&](auto) { return elementwiseForm(op); })
+      .Case<DelayScalesOp>([&](auto delay) {
+        return formOf(delay.getHistory(), lastOf(delay.getHistory()),
+                      {Full, PerRow, PerRow, Scalar, Scalar}, {Full, PerRow});
+      })
       .Case<BiasAddOp>([&](auto add) {
         return formOf(add.getInput(), elementsOf(add.getBias()),
                       {Full, PerColumn}, {Full});

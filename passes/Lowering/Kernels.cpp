@@ -83,7 +83,8 @@ static std::optional<Space> spaceOf(ArrayRef<Operation *> ops) {
 /// Whether an op must know the numbers of its columns.
 static bool needsColumn(Operation *op) {
   using namespace transformer;
-  return isa<PickOp, LossGradOp, DropoutOp, DropoutWithMaskOp>(op) ||
+  return isa<PickOp, LossGradOp, DropoutOp, DropoutWithMaskOp, DelayScalesOp>(
+             op) ||
          (isa<RowMaxOp, RowSumExpOp>(op) && hasPaddedColumns(op));
 }
 

@@ -227,7 +227,7 @@ LogicalResult BlockLowering::lowerOther(Operation *op) {
       .Case<EmbeddingGradOp>([&](auto o) { return lowerEmbeddingGrad(o); })
       .Case<SplitTensorsOp>([&](auto o) { return lowerSplit(o); })
       .Case<StackTensorsOp>([&](auto o) { return lowerStack(o); })
-      .Case<ZerosLikeOp>([&](auto o) { return lowerZerosLike(o); })
+      .Case<ZerosLikeOp, ZerosOp>([&](auto o) { return lowerZeros(o); })
       .Case<dist::AllReduceOp, dist::ReduceScatterOp, dist::AllGatherOp,
             dist::AllToAllOp, dist::PermuteOp, dist::SliceOp,
             dist::MakePartialOp>([&](auto o) { return lowerCollective(o); })
@@ -269,9 +269,9 @@ LogicalResult BlockLowering::lowerStack(StackTensorsOp op) {
   return success();
 }
 
-LogicalResult BlockLowering::lowerZerosLike(ZerosLikeOp op) {
-  rt::ZeroOp::create(builder, op.getLoc(), labelOf(op), placeOf(op.getResult()),
-                     stream);
+LogicalResult BlockLowering::lowerZeros(Operation *op) {
+  rt::ZeroOp::create(builder, op->getLoc(), labelOf(op),
+                     placeOf(op->getResult(0)), stream);
   return success();
 }
 

@@ -149,7 +149,7 @@ private:
   mlir::LogicalResult lowerEmbeddingGrad(transformer::EmbeddingGradOp op);
   mlir::LogicalResult lowerSplit(transformer::SplitTensorsOp op);
   mlir::LogicalResult lowerStack(transformer::StackTensorsOp op);
-  mlir::LogicalResult lowerZerosLike(transformer::ZerosLikeOp op);
+  mlir::LogicalResult lowerZeros(mlir::Operation *op);
   mlir::LogicalResult lowerCollective(mlir::Operation *op);
   mlir::LogicalResult lowerBeside(dist::AllGatherOp op);
   /// Waits for what is on its way to an op.

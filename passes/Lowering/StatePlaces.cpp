@@ -32,6 +32,8 @@ static StringRef classOf(StateKind kind) {
   case StateKind::Master:
   case StateKind::AdamM:
   case StateKind::AdamV:
+  case StateKind::Scaling:
+  case StateKind::Amax:
     return "optimizer";
   case StateKind::Gathered:
     return "communication";
@@ -135,7 +137,9 @@ bool StatePlaces::isOnHost(StateOp state) {
   auto offload =
       program.symbols.getOp()->getAttrOfType<DictionaryAttr>(kOffloadName);
   return offload && offload.contains("optimizer") &&
-         classOf(state.getKind()) == "optimizer";
+         (state.getKind() == StateKind::Master ||
+          state.getKind() == StateKind::AdamM ||
+          state.getKind() == StateKind::AdamV);
 }
 
 lowering::Family StatePlaces::familyOf(StateOp state) {

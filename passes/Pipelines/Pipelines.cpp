@@ -64,8 +64,7 @@ static void addPasses(Phase phase, PassManager &passes) {
   case Phase::Sharding:
     // Copies of parameters that stay whole for longer than a call.
     passes.addPass(createKeepGatheredPass());
-    // A layout in every type, from the plan's pins; what has no rule is
-    // refused.
+    // A layout in every type, of the plan's pins; no rule, no compilation.
     passes.addPass(createPropagateLayoutsPass());
     passes.addPass(createVerifyLayoutsPass());
     break;
@@ -88,8 +87,10 @@ static void addPasses(Phase phase, PassManager &passes) {
   case Phase::Recompute:
     // What backward computes again instead of reading what forward saved.
     passes.addPass(createReplaceSavedPass());
-    // Operands of narrow products become codes, where each product stands.
+    // Operands of narrow products become codes, where each product stands;
+    // their scales are made of states where the plan delays them.
     passes.addPass(createQuantizeProductsPass());
+    passes.addPass(createDelayScalesPass());
     break;
   case Phase::Overlap:
     // Gradients are reduced beside backward, those that go together as one.
@@ -104,8 +105,7 @@ static void addPasses(Phase phase, PassManager &passes) {
     // An offset for every buffer.
     passes.addPass(createPlaceBuffersPass());
     // Proofs that know neither Lowering nor Memory: no two launches touch the
-    // same bytes unordered, no two live buffers overlap, no ranks wait for each
-    // other's collectives for ever.
+    // same bytes unordered, no live buffers overlap, no ranks wait for ever.
     passes.addPass(createVerifyOrderPass());
     passes.addPass(createVerifyArenasPass());
     passes.addPass(createVerifyLaunchesPass());

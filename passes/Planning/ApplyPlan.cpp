@@ -51,7 +51,7 @@ public:
     if (plan.precision.recipe != "fp32")
       module->setAttr(transformer::kPrecisionName, precision());
     if (std::optional<ScalingRecipe> scaling = scalingOf(plan.precision))
-      markScaledProducts(module, *scaling, plainParameters(plan, model));
+      markScaledProducts(module, *scaling, plainProducts());
     if (failed(writeRecompute()) || failed(writeOffload()) ||
         failed(writeParameters()) || failed(writeValues()))
       return failure();
@@ -59,6 +59,13 @@ public:
   }
 
 private:
+  llvm::StringMap<std::vector<std::int64_t>> plainProducts() {
+    llvm::StringMap<std::vector<std::int64_t>> layers;
+    for (const ParameterFamily &family : parameters(model))
+      layers[family.name] = plainLayers(plan, family);
+    return layers;
+  }
+
   LayoutAttr layoutOf(const PlanDims &axes, StringRef letters,
                       ArrayRef<int64_t> shape) {
     SmallVector<StringRef> names;

@@ -4,6 +4,9 @@
 
 #include "dialects/Transformer/Scaling.h"
 
+#include "mlir/IR/Builders.h"
+#include "llvm/ADT/StringSet.h"
+
 using namespace mlir;
 using namespace heddle;
 using namespace heddle::transformer;
@@ -55,6 +58,11 @@ static StringRef parameterOf(func::FuncOp function, ContractOp op) {
   return "";
 }
 
+/// Layers that have a parameter.
+static int64_t countOf(ModuleOp module, StringRef parameter) {
+  return module.lookupSymbol<StateOp>(parameter).getCount();
+}
+
 /// Blocks as a contract has them, of operands with these roles.
 static void setBlocks(Scaling &scaling, const ScalingRecipe &recipe,
                       const Role (&roles)[2], MLIRContext *context) {
@@ -69,8 +77,82 @@ static void setBlocks(Scaling &scaling, const ScalingRecipe &recipe,
                                      : Type(Float32Type::get(context));
 }
 
-void heddle::markScaledProducts(ModuleOp module, const ScalingRecipe &recipe,
-                                ArrayRef<std::string> plain) {
+namespace {
+
+/// Names of the tensors that become codes, by the function that makes them: a
+/// parameter, or what forward saved, is forward's in backward too.
+class TensorNames {
+public:
+  explicit TensorNames(ModuleOp module) {
+    auto forward = module.lookupSymbol<func::FuncOp>("block");
+    Operation *end =
+        forward ? forward.getBody().front().getTerminator() : nullptr;
+    for (unsigned i = 0; end && i < end->getNumOperands(); ++i)
+      if (auto name = forward.getResultAttrOfType<StringAttr>(i, kSavedName))
+        saved[name] = end->getOperand(i);
+  }
+
+  std::string of(func::FuncOp function, bool isBackward, Value value) {
+    if (Value same = inForward(function, isBackward, value)) {
+      value = same;
+      isBackward = false;
+    }
+    std::string &known = names[value];
+    if (!known.empty())
+      return known;
+    known = getName(value).str();
+    for (unsigned number = 2; !taken.insert(known).second; ++number)
+      known = getName(value).str() + "." + std::to_string(number);
+    (isBackward ? backward : forward).push_back(known);
+    return known;
+  }
+
+  DictionaryAttr describe(const ScalingRecipe &recipe, Builder builder) const {
+    NamedAttrList entries;
+    entries.set("history", builder.getI64IntegerAttr(recipe.amaxHistory));
+    if (recipe.isMostRecent)
+      entries.set("most_recent", builder.getUnitAttr());
+    entries.set("forward", builder.getStrArrayAttr(
+                               llvm::to_vector_of<StringRef>(forward)));
+    entries.set("backward", builder.getStrArrayAttr(
+                                llvm::to_vector_of<StringRef>(backward)));
+    return entries.getDictionary(builder.getContext());
+  }
+
+private:
+  /// The value of forward that one of either function is; null for what only
+  /// backward makes.
+  Value inForward(func::FuncOp function, bool isBackward, Value value) {
+    if (auto argument = dyn_cast<BlockArgument>(wholeOf(value)))
+      if (auto state = function.getArgAttrOfType<FlatSymbolRefAttr>(
+              argument.getArgNumber(), kStateName)) {
+        auto part = dyn_cast<OpResult>(value);
+        unsigned number = part ? part.getResultNumber() : 0;
+        return parameters.try_emplace({state.getAttr(), number}, value)
+            .first->second;
+      }
+    if (!isBackward)
+      return value;
+    auto argument = dyn_cast<BlockArgument>(value);
+    auto name = argument ? function.getArgAttrOfType<StringAttr>(
+                               argument.getArgNumber(), kSavedName)
+                         : StringAttr();
+    return name ? saved.lookup(name) : Value();
+  }
+
+  llvm::DenseMap<StringAttr, Value> saved;
+  /// By the parameter, and which part of it.
+  llvm::DenseMap<std::pair<StringAttr, unsigned>, Value> parameters;
+  llvm::DenseMap<Value, std::string> names;
+  llvm::StringSet<> taken;
+  SmallVector<std::string> forward, backward;
+};
+
+} // namespace
+
+void heddle::markScaledProducts(
+    ModuleOp module, const ScalingRecipe &recipe,
+    const llvm::StringMap<std::vector<std::int64_t>> &plain) {
   MLIRContext *context = module.getContext();
   auto formatOf = [&](Role role) -> Type {
     std::string_view word = role == Role::Activation ? recipe.activation
@@ -82,6 +164,8 @@ void heddle::markScaledProducts(ModuleOp module, const ScalingRecipe &recipe,
       return Float8E4M3FNType::get(context);
     return Float8E5M2Type::get(context);
   };
+  const bool isDelayed = recipe.amaxHistory > 0;
+  TensorNames tensors(module);
   for (StringRef name : {"block", "block_bwd"}) {
     auto function = module.lookupSymbol<func::FuncOp>(name);
     if (!function)
@@ -89,16 +173,27 @@ void heddle::markScaledProducts(ModuleOp module, const ScalingRecipe &recipe,
     const bool isBackward = name != "block";
     function.walk([&](ContractOp op) {
       StringRef parameter = parameterOf(function, op);
-      if (parameter.empty() || llvm::is_contained(plain, parameter))
-        return; // attention's products have no parameter
+      if (parameter.empty())
+        return; // attention's products
+      SmallVector<std::string, 2> names;
+      for (Value operand : {op.getLhs(), op.getRhs()})
+        if (isDelayed) // of all, so that exceptions change no state's shape
+          names.push_back(tensors.of(function, isBackward, operand));
+      const std::vector<std::int64_t> layers = plain.lookup(parameter);
+      if (static_cast<int64_t>(layers.size()) == countOf(module, parameter))
+        return;
       const Role roles[] = {roleOf(function, isBackward, op.getLhs()),
                             roleOf(function, isBackward, op.getRhs())};
       Scaling scaling;
       scaling.powerOfTwo = recipe.powerOfTwo;
       for (auto [format, role] : llvm::zip(scaling.formats, roles))
         format = formatOf(role);
+      scaling.tensors = names;
+      scaling.plainLayers.assign(layers.begin(), layers.end());
       setBlocks(scaling, recipe, roles, context);
       scaling.set(op);
     });
   }
+  if (isDelayed)
+    module->setAttr(kDelayedName, tensors.describe(recipe, Builder(context)));
 }

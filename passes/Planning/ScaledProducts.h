@@ -6,15 +6,16 @@
 #include "heddle/Plan/Scaling.h"
 
 #include "mlir/IR/BuiltinOps.h"
-#include "llvm/ADT/ArrayRef.h"
+#include "llvm/ADT/StringMap.h"
 
 namespace heddle {
 
 /// Writes onto the products of a layer with parameters, and for the gradients
-/// of those, which formats and blocks their operands are to have; those of the
-/// parameters `plain`, and attention's, stay as they are.
-void markScaledProducts(mlir::ModuleOp module, const ScalingRecipe &recipe,
-                        llvm::ArrayRef<std::string> plain);
+/// of those, which formats and blocks their operands are to have; those of
+/// `plain` layers, by parameter, and attention's, stay as they are.
+void markScaledProducts(
+    mlir::ModuleOp module, const ScalingRecipe &recipe,
+    const llvm::StringMap<std::vector<std::int64_t>> &plain);
 
 } // namespace heddle
 

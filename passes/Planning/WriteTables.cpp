@@ -54,7 +54,8 @@ public:
     SmallVector<Attribute> states;
     for (auto state : module.getOps<StateOp>()) {
       if (state.getKind() == StateKind::GradientSum ||
-          state.getKind() == StateKind::Gathered) // of one step only
+          state.getKind() == StateKind::Gathered ||
+          state.getKind() == StateKind::Amax) // of one step only
         continue;
       FailureOr<Attribute> entry = describeState(state);
       if (failed(entry))

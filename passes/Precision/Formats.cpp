@@ -44,6 +44,8 @@ FloatType Formats::of(StateKind kind) const {
     return master;
   case StateKind::AdamM:
   case StateKind::AdamV:
+  case StateKind::Scaling:
+  case StateKind::Amax:
     return Float32Type::get(compute.getContext());
   }
   llvm_unreachable("all kinds of states are handled");

@@ -92,4 +92,44 @@ def QuantizeProductsPass : Pass<"precision-quantize-products", "::mlir::ModuleOp
   let dependentDialects = ["::heddle::dist::DistDialect", "::heddle::transformer::TransformerDialect"];
 }
 
+def DelayScalesPass : Pass<"precision-delay-scales", "::mlir::ModuleOp"> {
+  let summary = "Scales are made of earlier steps' largest magnitudes";
+  let description = [{
+    What `transformer.delayed_scaling` asks for. A layer has states: a history of
+    the largest magnitudes of each tensor that becomes codes, those that scales of
+    this step are made of, and this step's so far. The layer's functions take the
+    second and return what they find: forward of activations and parameters, the
+    first half of backward of gradients. All micro-batches' count; at the end of
+    the step the largest over all ranks that share the layer (those of data and
+    copies of the model among them) go into the history, once
+    (`transformer.delay_scales`). So nothing is asked of other ranks where codes are
+    made, and what is computed again has the scales that it had: they do not change
+    within a step.
+
+    Before:
+
+    ```mlir
+    %n2_amax = transformer.amax %n2 {transformer.tensor = "n2"} : (tensor<2x32x64xbf16>) -> tensor<f32>
+    %n2_most = dist.all_reduce %n2_amax max on #mesh over ["tp"] : tensor<f32> -> tensor<f32>
+    %n2_codes, %n2_scale = transformer.quantize %n2, %n2_most : (tensor<2x32x64xbf16>, tensor<f32>) -> (tensor<2x32x64xf8E4M3FN>, tensor<f32>)
+    ```
+
+    After, where `%forward_amax` is an argument and `%forward_now` a result:
+
+    ```mlir
+    %n2_before, %wg_before = transformer.split_tensors %forward_amax : (tensor<2xf32>) -> (tensor<f32>, tensor<f32>)
+    %n2_amax = transformer.amax %n2 : (tensor<2x32x64xbf16>) -> tensor<f32>
+    %n2_codes, %n2_scale = transformer.quantize %n2, %n2_before : (tensor<2x32x64xbf16>, tensor<f32>) -> (tensor<2x32x64xf8E4M3FN>, tensor<f32>)
+    %forward_now = transformer.stack_tensors %n2_amax, %wg_amax : (tensor<f32>, tensor<f32>) -> tensor<2xf32>
+    ```
+
+    - Expects: what `precision-quantize-products` leaves, and a step.
+    - Leaves: no `transformer.tensor`; @step has an argument `step`. Errors: no
+      parameters of layers, no history, no loop over layers behind the
+      clip_factor.
+    - Skips: modules without `transformer.delayed_scaling`.
+  }];
+  let dependentDialects = ["::heddle::dist::DistDialect", "::heddle::transformer::TransformerDialect"];
+}
+
 #endif // HEDDLE_PRECISION_PASSES

@@ -157,7 +157,9 @@ private:
                         Sum sum, const Scaling &scaling, unsigned operand,
                         ArrayAttr axes) {
     auto number = RankedTensorType::get({}, builder.getF32Type());
-    Value amax = axes ? amaxOf(op, value, axes) : Value();
+    StringRef tensor =
+        scaling.tensors.empty() ? StringRef() : scaling.tensors[operand];
+    Value amax = axes ? amaxOf(op, value, axes, tensor) : Value();
     Type tensorScale = scaling.hasTwoLevels() ? number : Type();
     if (scaling.blocks.empty())
       return QuantizeOp::create(builder, op.getLoc(), codes, number,
@@ -176,8 +178,9 @@ private:
                               sum.over, scaling.powerOfTwo);
   }
 
-  /// The largest magnitude over all ranks that hold parts of the tensor.
-  Value amaxOf(ContractOp op, Value value, ArrayAttr axes) {
+  /// The largest magnitude over all ranks that hold parts of the tensor, noted
+  /// as that of `tensor` where it has a history.
+  Value amaxOf(ContractOp op, Value value, ArrayAttr axes, StringRef tensor) {
     Value &known = largest[value];
     if (known)
       return known;
@@ -185,6 +188,8 @@ private:
     std::string name = uniqueName(nameOf(value).str() + "_amax");
     auto amax = AmaxOp::create(builder, op.getLoc(), number, value);
     setNames(amax, {name});
+    if (!tensor.empty())
+      amax->setAttr(kTensorName, builder.getStringAttr(tensor));
     known = amax.getResult();
     if (axes.empty())
       return known;

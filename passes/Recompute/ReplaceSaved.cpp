@@ -6,6 +6,7 @@
 
 #include "dialects/Transformer/MergeValues.h"
 #include "passes/Recompute/Passes.h"
+#include "passes/Recompute/PlainProducts.h"
 #include "passes/Recompute/Pull.h"
 #include "passes/Recompute/StepCalls.h"
 
@@ -36,14 +37,16 @@ struct Result {
 
 class Replacer {
 public:
-  Replacer(ModuleOp module, StepCalls &calls)
+  Replacer(ModuleOp module, StepCalls &calls, PlainProducts plain)
       : module(module), calls(calls), forward(calls.getForward()),
-        old(calls.getHalves()), builder(module.getContext()) {}
+        old(calls.getHalves()), plain(std::move(plain)),
+        builder(module.getContext()) {}
 
   LogicalResult run(ArrayRef<Choice> choices) {
     if (failed(sortLayers(choices)))
       return failure();
-    if (distinct.size() == 1 && distinct.front().repeated.empty())
+    if (distinct.size() == 1 && distinct.front().repeated.empty() &&
+        plain.empty())
       return success();
     makeFunctions();
     calls.replace(newForward, newHalves);
@@ -61,6 +64,8 @@ private:
   struct Distinct {
     Choice choice;
     Repeated repeated;
+    SmallVector<bool> plain; ///< which products are
+    int64_t layer;           ///< the first one
     Pulled pulled;
     std::string name; ///< behind the names of functions
   };
@@ -83,28 +88,34 @@ private:
 
   LogicalResult sortLayers(ArrayRef<Choice> choices) {
     SmallVector<Value> values = needed();
-    SmallVector<std::pair<Choice, int64_t>> known;
-    for (const Choice &choice : choices) {
-      auto entry = llvm::find_if(
-          known, [&](const auto &pair) { return pair.first == choice; });
+    SmallVector<std::pair<Choice, Repeated>> known;
+    for (auto [layer, choice] : llvm::enumerate(choices)) {
+      auto entry =
+          llvm::find_if(known, [&, &choice = choice](const auto &pair) {
+            return pair.first == choice;
+          });
       if (entry == known.end()) {
         FailureOr<Repeated> repeated = forward.resolve(choice, values);
         if (failed(repeated))
           return failure();
-        known.emplace_back(choice, numberOf(choice, *repeated));
+        known.emplace_back(choice, *repeated);
         entry = std::prev(known.end());
       }
-      numbers.push_back(entry->second);
+      numbers.push_back(numberOf(choice, entry->second, layer));
     }
     return success();
   }
 
-  /// Choices that repeat the same ops are one.
-  int64_t numberOf(const Choice &choice, const Repeated &repeated) {
+  /// Choices that repeat the same ops are one, for layers with the same
+  /// formats.
+  int64_t numberOf(const Choice &choice, const Repeated &repeated,
+                   int64_t layer) {
+    SmallVector<bool> key = plain.keyOf(layer);
     for (auto [i, one] : llvm::enumerate(distinct))
-      if (one.repeated == repeated && one.choice.whole == choice.whole)
+      if (one.repeated == repeated && one.choice.whole == choice.whole &&
+          one.plain == key)
         return i;
-    distinct.push_back({choice, repeated, {}, ""});
+    distinct.push_back({choice, repeated, key, layer, {}, ""});
     return distinct.size() - 1;
   }
 
@@ -131,8 +142,11 @@ private:
     }
     for (auto [i, one] : llvm::enumerate(distinct)) {
       takeName(newForward.functions[i], forward.getFunction(), one);
-      for (auto [half, from] : llvm::zip(one.pulled.halves, old))
+      PlainProducts::settle(newForward.functions[i], one.layer);
+      for (auto [half, from] : llvm::zip(one.pulled.halves, old)) {
         takeName(half, from, one);
+        PlainProducts::settle(half, one.layer);
+      }
     }
   }
 
@@ -142,6 +156,8 @@ private:
       if (distinct.size() == 1)
         return;
       one.name = one.repeated.empty() ? "_saving" : "_recomputing";
+      if (llvm::is_contained(one.plain, true))
+        one.name += "_plain";
       if (unsigned number = taken[one.name]++)
         one.name += "_" + std::to_string(number + 1);
     }
@@ -275,6 +291,7 @@ private:
   StepCalls &calls;
   Forward forward;
   SmallVector<func::FuncOp> old;
+  PlainProducts plain;
   OpBuilder builder;
   std::vector<Distinct> distinct;
   SmallVector<int64_t> numbers; ///< of each layer's choice
@@ -284,7 +301,13 @@ private:
 
 struct ReplaceSavedPass : heddle::impl::ReplaceSavedPassBase<ReplaceSavedPass> {
   LogicalResult replace(ModuleOp module) {
-    if (!module->hasAttr(kRecomputeName) || !module.lookupSymbol("step"))
+    if (!module.lookupSymbol("step"))
+      return success();
+    FailureOr<PlainProducts> plain =
+        PlainProducts::find(llvm::to_vector(module.getOps<func::FuncOp>()));
+    if (failed(plain))
+      return failure();
+    if (!module->hasAttr(kRecomputeName) && plain->empty())
       return success();
     FailureOr<StepCalls> calls = StepCalls::find(module);
     if (failed(calls))
@@ -292,7 +315,7 @@ struct ReplaceSavedPass : heddle::impl::ReplaceSavedPassBase<ReplaceSavedPass> {
     auto choices = readChoices(module, calls->getLayers());
     if (failed(choices))
       return failure();
-    return Replacer(module, *calls).run(*choices);
+    return Replacer(module, *calls, std::move(*plain)).run(*choices);
   }
 
   void runOnOperation() override {

@@ -80,6 +80,8 @@ ArrayAttr Storage::runsOf(StateKind kind) const {
   case StateKind::AdamV:
     return optimizer;
   case StateKind::Gathered:
+  case StateKind::Scaling:
+  case StateKind::Amax:
     return ArrayAttr::get(parameter.getContext(), {});
   }
   llvm_unreachable("all kinds of states are handled");

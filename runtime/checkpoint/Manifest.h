@@ -103,6 +103,10 @@ struct Manifest {
   Progress progress;
 };
 
+/// Kind of what scales of narrow formats are made of. A run in other formats
+/// goes on without it, and one in such formats begins it.
+inline constexpr const char *kScalingKind = "scaling";
+
 /// "param" for kind "parameter", "m" for "adam_m"; other kinds are their role.
 std::string roleOf(const std::string &kind);
 

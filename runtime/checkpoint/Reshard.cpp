@@ -88,17 +88,17 @@ int64_t ReadPlan::bytes() const {
 }
 
 Result<void> checkFits(const Manifest &manifest, const Tables &tables) {
-  std::set<std::string> parameters;
+  std::set<std::string> known;
   for (const State &state : tables.states) {
     if (state.kind == "gradient")
       continue;
     for (int64_t i = 0; i < state.layers; ++i) {
       const std::string name = state.instanceName(i);
-      if (state.kind == "parameter")
-        parameters.insert(name);
+      known.insert(name);
       const auto [source, role] = sourceOf(manifest, state, name);
       const bool isMoment = state.kind != "parameter" && state.kind != "master";
-      if (!source && isMoment && manifest.step == 0)
+      if (!source && isMoment &&
+          (manifest.step == 0 || state.kind == kScalingKind))
         continue;
       if (!source)
         return Error{fmt::format("the checkpoint has no '{}' ({}), which the "
@@ -117,7 +117,7 @@ Result<void> checkFits(const Manifest &manifest, const Tables &tables) {
     }
   }
   for (const auto &[name, states] : manifest.tensors)
-    if (!parameters.contains(name))
+    if (!known.contains(name) && !states.contains(roleOf(kScalingKind)))
       return Error{fmt::format("the checkpoint has '{}', which the program "
                                "does not know",
                                name)};

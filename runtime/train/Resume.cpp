@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 
 namespace heddle::train {
@@ -103,6 +104,15 @@ void Checkpointer::goOn(const Manifest &manifest,
     note(fmt::format("warning: the program scales its loss, the run of the "
                      "checkpoint did not: the scale begins at {:g}",
                      found.scaling->scale));
+  const auto isMissing = [&](const runtime::State &state) {
+    return state.kind == checkpoint::kScalingKind &&
+           !manifest.tensors.contains(state.instanceName(0));
+  };
+  if (manifest.step > 0 && rank.rank == 0 &&
+      std::any_of(rank.tables.states.begin(), rank.tables.states.end(),
+                  isMissing))
+    note("warning: the program makes scales of earlier steps, of which the "
+         "checkpoint knows nothing: they begin at 1");
   found.skippedSteps = saved.skippedSteps;
   if (found.scaling && saved.scaling)
     found.scaling = saved.scaling;

@@ -105,16 +105,21 @@ Plan planOf(const ModelConfig &model, const Shape &shape,
 }
 
 /// bf16 with a master, and codes of it in products: gradients in either format,
-/// reduced in either.
+/// reduced in either; scales of earlier steps; a first layer that stays in
+/// bf16.
 constexpr const char *kFormats[] = {
     R"(, "precision": "bf16")",
+    R"(, "precision": "fp8")",
+    R"(, "precision": {"recipe": "fp8", "scaling": "delayed",
+                       "amax_history": 5})",
+    R"(, "precision": {"recipe": "fp8", "gradients": "bf16",
+                       "scaling": "current_power_of_two"})",
+    R"(, "precision": {"recipe": "fp8", "exceptions": [
+                       {"match": "*.0.*", "compute": "bf16"}]})",
     R"(, "precision": {"recipe": "bf16", "gradients": "bf16"})",
     R"(, "precision": {"recipe": "bf16", "gradients": "bf16",
                        "reduce": "bf16"})",
     R"(, "precision": {"recipe": "bf16", "reduce": "bf16"})",
-    R"(, "precision": "fp8")",
-    R"(, "precision": {"recipe": "fp8", "gradients": "bf16",
-                       "scaling": "current_power_of_two"})",
 };
 
 constexpr const char *kCut = R"(, "sequence_parallel": true)";

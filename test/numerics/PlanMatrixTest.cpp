@@ -107,6 +107,12 @@ const Sequences kFormats[] = {
     {"_fp8_full", R"(, "precision": {"recipe": "fp8", "gradients": "bf16",
                                      "scaling": "current_power_of_two"},
       "recompute": "full", "zero": {"stage": 3})"},
+    {"_delayed", R"(, "precision": {"recipe": "fp8", "scaling": "delayed",
+                                    "amax_history": 3},
+      "recompute": "full", "zero": {"stage": 3})"},
+    {"_first_layer", R"(, "precision": {"recipe": "fp8", "exceptions": [
+                          {"match": "*.0.*", "compute": "bf16"}]},
+      "recompute": ["n1", "m"])"},
 };
 
 /// Scales of blocks, and products that stay in bf16: of ranks that hold whole

@@ -56,12 +56,12 @@ class Program:
                  "cluster.yaml": "name: here\nnodes: 1\ndevices_per_node: 8\ndevice: host\n"
                                  "links: [{level: node, gbytes_per_s: 5}]\n",
                  "train.yaml": f"sequence_length: {LENGTH}\nglobal_batch: {SEQUENCES}\n"
-                               f"precision: [fp32, bf16, fp16]\noptimizer: {optimizer}\nseed: 3\n"
+                               f"precision: [fp32, bf16, fp16, fp8]\noptimizer: {optimizer}\nseed: 3\n"
                                f"loss_scale: {json.dumps(scale)}\n"}
         for file, text in files.items():
             (self.folder / file).write_text(text)
         done = subprocess.run([heddle, "compile", "config.json", "--cluster", "cluster.yaml", "--train", "train.yaml",
-                               "--plan", "plan.json", "-o", "out"], cwd=self.folder, capture_output=True, text=True)
+                               "--plan", "plan.json", "--dump-ir", "-o", "out"], cwd=self.folder, capture_output=True, text=True)
         require(done.returncode == 0, f"{name} compiles: {done.stderr}")
 
     def run(self, steps, *options, code=0):

@@ -62,6 +62,7 @@ PLANS = {"dp 2, tp 2, sp, ZeRO 1": plan(1, 2, 2, zero={"stage": 1}, sequence_par
          "pp 2, dp 2, 1F1B, offload": plan(2, 2, 1, offload={"saved": ["m", "v"]}),
          "dp 2, tp 2, fp8": plan(1, 2, 2, precision="fp8"),
          "dp 2, fp8 of blocks": plan(1, 2, 1, precision={"recipe": "fp8", "scaling": "block"}),
+         "dp 2, tp 2, fp8 of earlier steps": plan(1, 2, 2, precision={"recipe": "fp8", "scaling": "delayed"}),
          "dp 4, ZeRO 3, bf16, offload": plan(1, 4, 1, zero={"stage": 3}, precision="bf16",
                                              overlap={"memory_bytes": 10 ** 9}, offload={"optimizer": True})}
 

@@ -118,7 +118,7 @@ static std::vector<bool> holdersOf(const runtime::Tables &tables,
 
 std::string tool::layoutText(const runtime::Tables &tables) {
   static const std::set<std::string> kinds = {"parameter", "master", "adam_m",
-                                              "adam_v"};
+                                              "adam_v", "scaling"};
   Mesh mesh{tables};
   std::string text = fmt::format("{{\"version\": 1, \"mesh\": {}, "
                                  "\"tensors\": [",

@@ -15,6 +15,7 @@
 #include "heddle/Plan/Scaling.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -110,14 +111,15 @@ struct RankFormats {
   bool hasMaster = false;     ///< of each parameter, in fp32
   /// How products of layers are of codes of 8 bits, if they are.
   std::optional<ScalingRecipe> scaling;
-  /// Parameters, by argument, whose products are not.
+  /// Parameters, by argument, whose products are not in any layer.
   std::vector<std::string> plain;
 
+  /// Whether products with a parameter are in some layer.
   bool scales(std::string_view argument) const {
     return scaling &&
            std::find(plain.begin(), plain.end(), argument) == plain.end();
   }
-
+  bool delaysScales() const { return scaling && scaling->amaxHistory > 0; }
   bool castsToReduce() const { return gradients != reduce; }
 };
 
@@ -206,6 +208,10 @@ struct RankSizes {
   /// a multiple of 16.
   std::int64_t rowElements(const RankParameter &parameter) const;
   std::int64_t runElements(const RankParameter &parameter) const;
+  /// Tensors of a layer that become codes: those that forward makes or is
+  /// given, and gradients. Inputs of products, and for each its weight and the
+  /// gradient of its result.
+  std::array<std::int64_t, 2> scaledTensors() const;
   /// Bytes of all that a pass over one block reads, put together.
   std::int64_t unitBytes(BlockPass pass) const;
   /// The parameter of a segment with this short name, or null.

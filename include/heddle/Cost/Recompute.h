@@ -63,6 +63,7 @@ struct BlockOp {
     AxisList axes;           ///< over which its parts lie
     bool isTurned = false;   ///< it is not summed over its last dimensions
     bool isParameter = false;
+    std::string of = {}; ///< the parameter of the product, by argument
   };
 
   std::vector<BlockValue> results;
@@ -89,9 +90,11 @@ struct BlockOp {
   bool isCostly() const { return moves || products + attention > 0; }
 };
 
-/// Layers of one choice of what is computed again.
+/// Layers of one choice of what is computed again, and of one set of formats.
 struct LayersUnder {
-  PlanRecompute choice;    ///< of no layers in particular
+  PlanRecompute choice; ///< of no layers in particular
+  /// Parameters, by argument, whose products are of no codes.
+  std::vector<std::string> plain;
   std::int64_t layers = 0; ///< that the rank's place holds
   std::vector<SavedValue> saved;
   std::vector<BlockOp> forward; ///< of all choices alike

@@ -150,6 +150,10 @@ struct PlanPrecision {
   /// recipes whose formats need no scale.
   std::string scaling;
   std::int64_t blockLength = 0; ///< 0 where scales belong to tensors
+  /// Steps whose largest magnitudes scales are made of; 0 where they are made
+  /// of tensors as they are now.
+  std::int64_t amaxHistory = 0;
+  std::string amaxAlgorithm; ///< "max", "most_recent"; "" without a history
   std::vector<PlanPrecisionException> exceptions;
 
   /// fp16 has 5 bits of exponent: gradients vanish unless the loss is scaled.

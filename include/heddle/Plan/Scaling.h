@@ -7,7 +7,7 @@
 #ifndef HEDDLE_PLAN_SCALING_H
 #define HEDDLE_PLAN_SCALING_H
 
-#include "heddle/Model/ModelConfig.h"
+#include "heddle/Model/Parameters.h"
 #include "heddle/Plan/Plan.h"
 
 #include <cstdint>
@@ -22,7 +22,8 @@ namespace heddle {
 /// belongs to one scale: a tensor, over all ranks that hold parts of it, or
 /// without these, `blockLength` numbers that a product sums over of one row; or
 /// both, blocks' scales being relative to the tensor's. A scale is made of the
-/// largest magnitude that is there now; ranks of dp have scales of their own.
+/// largest magnitude that is there now, and ranks of dp have scales of their
+/// own; or of those of earlier steps, over all micro-batches and ranks of dp.
 /// Head and embedding stay in what the plan computes in.
 struct ScalingRecipe {
   std::string_view recipe;                       ///< precision.recipe
@@ -36,6 +37,9 @@ struct ScalingRecipe {
   /// have the same codes.
   bool hasSquareWeights = false;
   std::string_view blockScales = "fp32"; ///< or "e8m0" or "e4m3"
+  /// Of how many steps before this one; 0: of the tensor as it is now.
+  std::int64_t amaxHistory = 0;
+  bool isMostRecent = false; ///< of these, the last one alone
 
   /// Whether a tensor has a scale beside those of its blocks.
   bool hasTwoLevels() const { return blockLength > 0 && blockScales == "e4m3"; }
@@ -54,6 +58,8 @@ struct ScalingRecipe {
   std::int64_t weightRows() const { return hasSquareWeights ? blockLength : 1; }
 };
 
+/// A row of `Scaling.cpp`, with its defaults.
+void setScaling(PlanPrecision &precision, std::string_view name);
 /// Sets what a plan that names no more than a recipe does.
 void setDefaultScaling(PlanPrecision &precision);
 
@@ -61,10 +67,10 @@ void setDefaultScaling(PlanPrecision &precision);
 /// its formats need no scale.
 std::optional<ScalingRecipe> scalingOf(const PlanPrecision &precision);
 
-/// Names of the parameters, as their families have them, whose products a plan
-/// leaves in what it computes in. It has been checked.
-std::vector<std::string> plainParameters(const Plan &plan,
-                                         const ModelConfig &model);
+/// Layers in which a plan leaves products with a parameter in what it computes
+/// in, in order. It has been checked.
+std::vector<std::int64_t> plainLayers(const Plan &plan,
+                                      const ParameterFamily &family);
 
 /// What values between products have in a recipe: fp8 and nvfp4 are formats of
 /// operands of products alone.

@@ -57,6 +57,22 @@ func.func @add(%x: tensor<4x32x64xf32>, %delta: tensor<4x32x64xf32>) {
   return
 }
 
+// CHECK-LABEL: func.func @maximum(
+// CHECK-NEXT:    {{.*}} = transformer.maximum {{%[^ ,:)]+}}, {{%[^ ,:)]+}} : (tensor<7xf32>, tensor<7xf32>) -> tensor<7xf32>
+func.func @maximum(%a: tensor<7xf32>, %b: tensor<7xf32>) {
+  %most = transformer.maximum %a, %b : (tensor<7xf32>, tensor<7xf32>) -> tensor<7xf32>
+  return
+}
+
+// CHECK-LABEL: func.func @delay_scales(
+// CHECK-NEXT:    {{.*}} = transformer.delay_scales {{%[^ ,:)]+}}, {{%[^ ,:)]+}}, {{%[^ ,:)]+}}, {{%[^ ,:)]+}}, {{%[^ ,:)]+}} : (tensor<7x16xf32>, tensor<7xf32>, tensor<7xf32>, tensor<i32>, tensor<f32>) -> (tensor<7x16xf32>, tensor<7xf32>)
+// CHECK-NEXT:    {{.*}} = transformer.delay_scales {{.*}} most_recent : (tensor<7x16xf32>
+func.func @delay_scales(%h: tensor<7x16xf32>, %now: tensor<7xf32>, %amax: tensor<7xf32>, %step: tensor<i32>, %factor: tensor<f32>) {
+  %h1, %amax1 = transformer.delay_scales %h, %now, %amax, %step, %factor : (tensor<7x16xf32>, tensor<7xf32>, tensor<7xf32>, tensor<i32>, tensor<f32>) -> (tensor<7x16xf32>, tensor<7xf32>)
+  %h2, %amax2 = transformer.delay_scales %h, %now, %amax, %step, %factor most_recent : (tensor<7x16xf32>, tensor<7xf32>, tensor<7xf32>, tensor<i32>, tensor<f32>) -> (tensor<7x16xf32>, tensor<7xf32>)
+  return
+}
+
 // CHECK-LABEL: func.func @cast(
 // CHECK-NEXT:    {{.*}} = transformer.cast {{%[^ ,:)]+}} : tensor<96x64xf32> -> tensor<96x64xbf16>
 func.func @cast(%w: tensor<96x64xf32>) {

@@ -43,13 +43,13 @@ transformer.state @w.gradient gradient of @w storage @sum : tensor<8xf32>
 
 // -----
 
-// expected-error @below {{a parameter has no 'of', any other state has one}}
+// expected-error @below {{a parameter and what belongs to scales have no 'of', any other state has one}}
 transformer.state @w.gradient gradient : tensor<8xf32>
 
 // -----
 
 transformer.state @w parameter : tensor<8xf32>
-// expected-error @below {{a parameter has no 'of', any other state has one}}
+// expected-error @below {{a parameter and what belongs to scales have no 'of', any other state has one}}
 transformer.state @v parameter of @w : tensor<8xf32>
 
 // -----

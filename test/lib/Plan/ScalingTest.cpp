@@ -3,6 +3,7 @@
 #include "PlanModels.h"
 
 #include "heddle/Plan/Plan.h"
+#include "heddle/Plan/Scaling.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -100,7 +101,54 @@ TEST(Scaling, BlocksHaveALength) {
               HasSubstr("block_power_of_two"));
 }
 
-TEST(Scaling, ExceptionsAreOfAllLayersAndOfProductsThatAreScaled) {
+TEST(Scaling, HistoriesAreThoseOfDelayedScales) {
+  auto read = [](const std::string &precision) {
+    return planOf(1, precision).precision;
+  };
+  const PlanPrecision usual =
+      read(R"({"recipe": "fp8", "scaling": "delayed"})");
+  EXPECT_EQ(usual.amaxHistory, 1024); // of Transformer Engine
+  EXPECT_EQ(usual.amaxAlgorithm, "max");
+  EXPECT_FALSE(scalingOf(usual)->isMostRecent);
+  const PlanPrecision other =
+      read(R"({"recipe": "fp8", "scaling": "delayed", "amax_history": 16,
+               "amax_algorithm": "most_recent", "amax_over_dp": true})");
+  EXPECT_EQ(scalingOf(other)->amaxHistory, 16);
+  EXPECT_TRUE(scalingOf(other)->isMostRecent);
+  EXPECT_EQ(read(R"("fp8")").amaxHistory, 0);
+  auto fault = [](const std::string &precision) {
+    Result<Plan> plan = readPlanOf(1, precision);
+    return plan ? "" : plan.message();
+  };
+  EXPECT_THAT(fault(R"({"recipe": "fp8", "scaling": "delayed",
+                        "amax_history": 0})"),
+              HasSubstr("amax_history"));
+  EXPECT_THAT(fault(R"({"recipe": "fp8", "scaling": "delayed",
+                        "amax_algorithm": "mean"})"),
+              HasSubstr("most_recent"));
+  EXPECT_THAT(fault(R"({"recipe": "fp8", "scaling": "delayed",
+                        "amax_over_dp": false})"),
+              HasSubstr("is false, but scales of earlier steps are shared over "
+                        "dp"));
+  // What was written is read again.
+  Plan plan = planOf(1, R"({"recipe": "fp8", "scaling": "delayed",
+                            "amax_history": 7})");
+  plan.precision.amaxAlgorithm = "most_recent";
+  const std::string text = writePlan(plan);
+  EXPECT_THAT(text, HasSubstr("\"amax_over_dp\": true"));
+  Result<Document> document =
+      Document::parse(text, "p.json", Document::Syntax::Json);
+  ASSERT_TRUE(document);
+  Result<Plan> again = readPlan(*document);
+  ASSERT_TRUE(again) << again.message();
+  EXPECT_EQ(again->precision, plan.precision);
+  // A key of nobody: scales are made of what is there now.
+  EXPECT_THAT(fault(R"({"recipe": "fp8", "amax_history": 16})"),
+              HasSubstr("unknown key 'precision.amax_history'"));
+  EXPECT_EQ(scaled(2, R"("scaling": "delayed", "amax_history": 7)"), "");
+}
+
+TEST(Scaling, ExceptionsAreOfProductsThatAreScaled) {
   auto except = [&](const std::string &match, const std::string &compute) {
     return scaled(2, R"("exceptions": [{"match": ")" + match +
                          R"(", "compute": ")" + compute + "\"}]");
@@ -119,11 +167,9 @@ TEST(Scaling, ExceptionsAreOfAllLayersAndOfProductsThatAreScaled) {
   EXPECT_THAT(except("*.down_proj.weight", "fp32"),
               HasSubstr("compute \"fp32\" of \"*.down_proj.weight\" is not "
                         "supported yet; set it to \"bf16\""));
-  EXPECT_THAT(except("model.layers.0.*", "bf16"),
-              HasSubstr("\"model.layers.0.*\" matches "
-                        "model.layers.0.self_attn.q_proj.weight and not "
-                        "model.layers.1.self_attn.q_proj.weight: layers of "
-                        "different precision is not supported yet"));
+  // Of some layers, those that are not layer 0 too.
+  EXPECT_EQ(except("model.layers.0.*", "bf16"), "");
+  EXPECT_EQ(except("model.layers.3.mlp.*", "bf16"), "");
   EXPECT_THAT(except("*norm*", "bf16"),
               HasSubstr("\"*norm*\" matches no parameter whose products are "
                         "scaled; these are, of layer 0: "

@@ -132,6 +132,45 @@ TEST_F(OpTest, BlocksHaveRows) {
              {7 / 57344.0, 0.5 / 57344}, 1e-9);
 }
 
+// The place of the step, and what stands for a magnitude that is no number;
+// where nothing is known, and where the step is passed over, all stays.
+TEST_F(OpTest, HistoriesOfMagnitudes) {
+  auto delay = [&](const std::string &recent, std::vector<double> now,
+                   int64_t step, double factor) {
+    std::vector<Tensor> found = run(
+        parseFunction(
+            R"((%h: tensor<2x3xf32>, %n: tensor<2xf32>, %b: tensor<2xf32>, %s: tensor<i32>, %f: tensor<f32>) -> (tensor<2x3xf32>, tensor<2xf32>) {
+    %h1, %a = transformer.delay_scales %h, %n, %b, %s, %f )" +
+            recent +
+            R"( : (tensor<2x3xf32>, tensor<2xf32>, tensor<2xf32>, tensor<i32>, tensor<f32>) -> (tensor<2x3xf32>, tensor<2xf32>)
+    return %h1, %a : tensor<2x3xf32>, tensor<2xf32>
+  })"),
+        {floats({2, 3}, {1, 5, 3, 0, 0, 0}), floats({2}, now),
+         floats({2}, {9, 8}), integers({}, {step}), floats({}, {factor})});
+    std::vector<double> all = found.at(0).floats;
+    all.insert(all.end(), found.at(1).floats.begin(), found.at(1).floats.end());
+    return all;
+  };
+  expectNear(delay("", {2, 0}, 4, 0.5), {1, 2, 3, 0, 0, 0, 3, 8});
+  expectNear(delay("most_recent", {2, 4}, 5, 1), {1, 5, 2, 0, 0, 4, 2, 4});
+  expectNear(delay("", {2, 4}, 4, 0), {1, 5, 3, 0, 0, 0, 9, 8});
+  const double none = std::numeric_limits<double>::quiet_NaN();
+  expectNear(delay("", {none, std::numeric_limits<double>::infinity()}, 3, 1),
+             {9, 5, 3, 8, 0, 0, 9, 8});
+}
+
+TEST_F(OpTest, LargerOnes) {
+  std::vector<double> larger = runFloats(
+      R"((%x: tensor<3xf32>, %y: tensor<3xf32>) -> tensor<3xf32> {
+    %m = transformer.maximum %x, %y : (tensor<3xf32>, tensor<3xf32>) -> tensor<3xf32>
+    return %m : tensor<3xf32>
+  })",
+      {floats({3}, {1, -2, 3}),
+       floats({3}, {2, -3, std::numeric_limits<double>::quiet_NaN()})});
+  expectNear({larger[0], larger[1]}, {2, -2});
+  EXPECT_TRUE(std::isnan(larger[2]));
+}
+
 TEST_F(OpTest, SumsAndStacks) {
   Tensor x = floats({2, 2}, {1, 2, 3, 4});
   expectNear(

@@ -78,6 +78,31 @@
 // RUN: sed 's/values = \["n"\]/selective/' %s | heddle-opt --recompute-replace-saved | FileCheck %s --check-prefix=FREE
 // FREE-NOT: transformer.recompute %
 
+// Layers whose products a recipe leaves as they are have functions of their own,
+// whether something is computed again or not; marks are those of the layer.
+//
+// RUN: sed 's/\(contract .*\) {as/\1 {transformer.scaled = {formats = [f8E4M3FN, f8E4M3FN], plain_layers = array<i64: 2>}, as/; s/transformer.recompute = .*\]} {/transformer.micro_batches = 1} {/' %s | heddle-opt --recompute-replace-saved | FileCheck %s --check-prefix=PLAIN
+// PLAIN-LABEL: func.func @block_saving(
+// PLAIN:         transformer.contract {{.*}} {as = ["h"], transformer.scaled = {formats = [f8E4M3FN, f8E4M3FN]}}
+// PLAIN-LABEL: func.func @block_saving_plain(
+// PLAIN:         transformer.contract {{.*}} {as = ["h"]} :
+// PLAIN:         return %y, %n, %n_rstd, %h :
+// PLAIN-LABEL: func.func @block_bwd_saving_plain(
+// PLAIN-NOT:     transformer.scaled
+// PLAIN-LABEL: func.func @block_bwd_saving(
+// PLAIN-COUNT-2: transformer.scaled = {formats = [f8E4M3FN, f8E4M3FN]}}
+// PLAIN-LABEL: func.func @step(
+// PLAIN:           transformer.call_by_layer [@block_saving, @block_saving_plain] at %layer choices [0, 0, 1](
+// PLAIN:           transformer.call_by_layer [@block_bwd_saving, @block_bwd_saving_plain] at %layer choices [0, 0, 1](
+//
+// RUN: sed 's/\(contract .*\) {as/\1 {transformer.scaled = {formats = [f8E4M3FN, f8E4M3FN], plain_layers = array<i64: 2>}, as/; s/values = ..n../full/' %s | heddle-opt --recompute-replace-saved | FileCheck %s --check-prefix=AGAIN
+// AGAIN-LABEL: func.func @block_bwd_recomputing_plain(
+// AGAIN:         transformer.recompute
+// AGAIN-NOT:     transformer.scaled
+// AGAIN-LABEL: func.func @block_bwd_recomputing(
+// AGAIN:         transformer.recompute
+// AGAIN:           transformer.contract {{.*}} {as = ["h"], transformer.scaled = {formats = [f8E4M3FN, f8E4M3FN]}}
+
 !x = tensor<2x4x8xf32>
 !r = tensor<2x4xf32>
 !g = tensor<8xf32>
