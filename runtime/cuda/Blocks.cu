@@ -3,33 +3,18 @@
 // wants them. Codes and scales are the host's bits: a maximum has no order.
 
 #include "heddle/Runtime/Scales.h"
-#include "heddle/Runtime/SkeletonsCuda.h"
 #include "runtime/cuda/Kernels.h"
-
-#include <cuda_runtime.h>
+#include "runtime/cuda/QuantizeGrid.h"
 
 namespace heddle::cuda {
 namespace {
 
-constexpr int kThreads = 256, kWarpsOfBlock = kThreads / kWarp;
+constexpr int kWarpsOfBlock = kQuantizeThreads / kWarp;
 constexpr int kLength = int(kBlockLength);
-
-cudaLaunchConfig_t configOf(cudaStream_t stream, int64_t blocks) {
-  constexpr int64_t kMostBlocks = 1 << 12;
-  cudaLaunchConfig_t config = {};
-  config.gridDim = dim3(unsigned(blocks < 1             ? 1
-                                 : blocks < kMostBlocks ? blocks
-                                                        : kMostBlocks));
-  config.blockDim = dim3(kThreads);
-  config.stream = stream;
-  return config;
-}
 
 HEDDLE_FN int64_t blocksOf(int64_t n, int64_t length) {
   return (n + length - 1) / length;
 }
-HEDDLE_FN uint32_t larger(uint32_t a, uint32_t b) { return a > b ? a : b; }
-
 __device__ __forceinline__ uint32_t largestOfWarp(uint32_t most) {
   for (int lanes = kWarp / 2; lanes; lanes /= 2)
     most = larger(most, __shfl_xor_sync(0xffffffffu, most, lanes));
@@ -39,7 +24,7 @@ __device__ __forceinline__ uint32_t largestOfWarp(uint32_t most) {
 /// Blocks of a row, of codes that lie as the input: a warp has one in its
 /// registers.
 template <class T, class Code>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kQuantizeThreads)
     rowBlocksKernel(const T *input, int64_t rows, int64_t columns,
                     bool powerOfTwo, Code *codes, float *scales) {
   constexpr int kEach = kLength / kWarp;
@@ -73,11 +58,11 @@ __global__ void __launch_bounds__(kThreads)
 /// warp's columns with one of each, whose codes are then turned. What is read
 /// twice is still in a cache.
 template <class T, class Code, bool kSquare, bool kTurned>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kQuantizeThreads)
     tileKernel(const T *input, int64_t rows, int64_t columns, bool powerOfTwo,
                Code *codes, float *scales) {
   constexpr int kWide = kSquare ? kLength : kWarp, kPitch = kLength + 1;
-  __shared__ uint32_t partial[kThreads];
+  __shared__ uint32_t partial[kQuantizeThreads];
   __shared__ float ups[kWarp];
   __shared__ uint8_t turned[kTurned ? kWide * kPitch : 1];
   const int lane = int(threadIdx.x) % kWarp, warp = int(threadIdx.x) / kWarp;
@@ -120,14 +105,15 @@ __global__ void __launch_bounds__(kThreads)
         else
           codes[(top + r) * columns + left + c] = code;
       }
-    __syncthreads(); // all have their codes; ups may be written anew
+    // What is shared is written anew behind barriers of the next tile.
     if (kTurned) {
-      for (int i = int(threadIdx.x); i < kWide * kLength; i += kThreads) {
+      __syncthreads();
+      for (int i = int(threadIdx.x); i < kWide * kLength;
+           i += kQuantizeThreads) {
         const int c = i / kLength, r = i % kLength;
         if (top + r < rows && left + c < columns)
           codes[(left + c) * rows + top + r].bits = turned[c * kPitch + r];
       }
-      __syncthreads();
     }
   }
 }
@@ -144,7 +130,7 @@ cudaError_t quantize(cudaStream_t stream, const heddle_rt_quantize_args &args,
           ? blocksOf(rows, kLength) *
                 blocksOf(columns, square ? kLength : kWarp)
           : blocksOf(rows * blocksOf(columns, kLength), kWarpsOfBlock);
-  cudaLaunchConfig_t config = configOf(stream, pieces);
+  cudaLaunchConfig_t config = quantizeGrid(stream, pieces);
   auto *kernel = !square && !turned ? rowBlocksKernel<T, Code>
                  : !square          ? tileKernel<T, Code, false, true>
                  : turned           ? tileKernel<T, Code, true, true>
@@ -163,11 +149,11 @@ cudaError_t quantizeFrom(cudaStream_t stream,
              : quantize<T, f8e5m2>(stream, args, input, codes, scales);
 }
 
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kQuantizeThreads)
     turnScalesKernel(const float *from, int64_t rows, int64_t columns,
                      float *to) {
-  const int64_t stride = int64_t(gridDim.x) * kThreads;
-  for (int64_t i = int64_t(blockIdx.x) * kThreads + threadIdx.x;
+  const int64_t stride = int64_t(gridDim.x) * kQuantizeThreads;
+  for (int64_t i = int64_t(blockIdx.x) * kQuantizeThreads + threadIdx.x;
        i < rows * columns; i += stride)
     to[i] = from[i % rows * columns + i / rows];
 }
@@ -191,7 +177,7 @@ cudaError_t launchQuantizeBlocks(cudaStream_t stream,
 cudaError_t launchTurnScales(cudaStream_t stream, const float *from,
                              int64_t rows, int64_t columns, float *to) {
   cudaLaunchConfig_t config =
-      configOf(stream, blocksOf(rows * columns, kThreads));
+      quantizeGrid(stream, blocksOf(rows * columns, kQuantizeThreads));
   return cudaLaunchKernelEx(&config, turnScalesKernel, from, rows, columns, to);
 }
 

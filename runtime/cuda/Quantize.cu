@@ -2,30 +2,15 @@
 // has no order, and each code depends on nothing but its number and amax.
 
 #include "heddle/Runtime/Scales.h"
-#include "heddle/Runtime/SkeletonsCuda.h"
 #include "runtime/cuda/Kernels.h"
-
-#include <cuda_runtime.h>
+#include "runtime/cuda/QuantizeGrid.h"
 
 namespace heddle::cuda {
 namespace {
 
-constexpr int kThreads = 256;
-
 /// Elements of 16 bytes.
 template <class T>
 inline constexpr int kPacked = 16 / int(sizeof(T));
-
-cudaLaunchConfig_t configOf(cudaStream_t stream, int64_t blocks) {
-  constexpr int64_t kMostBlocks = 1 << 12;
-  cudaLaunchConfig_t config = {};
-  config.gridDim = dim3(unsigned(blocks < 1             ? 1
-                                 : blocks < kMostBlocks ? blocks
-                                                        : kMostBlocks));
-  config.blockDim = dim3(kThreads);
-  config.stream = stream;
-  return config;
-}
 
 bool isAligned(const void *at, int64_t bytes) {
   return reinterpret_cast<uintptr_t>(at) % uintptr_t(bytes) == 0;
@@ -35,14 +20,12 @@ bool isAligned(const void *at, int64_t bytes) {
 // The largest magnitude
 //===----------------------------------------------------------------------===//
 
-HEDDLE_FN uint32_t larger(uint32_t a, uint32_t b) { return a > b ? a : b; }
-
 template <class T>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kQuantizeThreads)
     amaxKernel(const T *input, int64_t n, bool packs, uint32_t *amax) {
   constexpr int kPack = kPacked<T>;
-  const int64_t stride = int64_t(gridDim.x) * kThreads;
-  const int64_t first = int64_t(blockIdx.x) * kThreads + threadIdx.x;
+  const int64_t stride = int64_t(gridDim.x) * kQuantizeThreads;
+  const int64_t first = int64_t(blockIdx.x) * kQuantizeThreads + threadIdx.x;
   const int64_t whole = packs ? n / kPack : 0;
   uint32_t most = 0;
   for (int64_t p = first; p < whole; p += stride) {
@@ -64,8 +47,8 @@ cudaError_t findLargest(cudaStream_t stream, const void *input, int64_t n,
                         float *amax) {
   if (const cudaError_t error = cudaMemsetAsync(amax, 0, sizeof *amax, stream))
     return error;
-  const int64_t each = kThreads * kPacked<T>;
-  cudaLaunchConfig_t config = configOf(stream, (n + each - 1) / each);
+  const int64_t each = kQuantizeThreads * kPacked<T>;
+  cudaLaunchConfig_t config = quantizeGrid(stream, (n + each - 1) / each);
   return cudaLaunchKernelEx(
       &config, amaxKernel<T>, static_cast<const T *>(input), n,
       isAligned(input, 16), reinterpret_cast<uint32_t *>(amax));
@@ -86,13 +69,13 @@ __device__ __forceinline__ float upOf(const float *amax, bool powerOfTwo,
 }
 
 template <class T, class Code>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kQuantizeThreads)
     quantizeKernel(const T *input, int64_t n, bool packs, const float *amax,
                    bool powerOfTwo, Code *codes, float *scale) {
   constexpr int kPack = kPacked<T>;
   const float up = upOf<Code>(amax, powerOfTwo, scale);
-  const int64_t stride = int64_t(gridDim.x) * kThreads;
-  const int64_t first = int64_t(blockIdx.x) * kThreads + threadIdx.x;
+  const int64_t stride = int64_t(gridDim.x) * kQuantizeThreads;
+  const int64_t first = int64_t(blockIdx.x) * kQuantizeThreads + threadIdx.x;
   const int64_t whole = packs ? n / kPack : 0;
   for (int64_t p = first; p < whole; p += stride) {
     const auto from =
@@ -109,7 +92,7 @@ __global__ void __launch_bounds__(kThreads)
 /// A block turns squares of kTile, so that both sides are read and written
 /// along their rows.
 template <class T, class Code>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kQuantizeThreads)
     turnKernel(const T *input, int64_t rows, int64_t columns, const float *amax,
                bool powerOfTwo, Code *codes, float *scale) {
   constexpr int kTile = 64, kPitch = kTile + 1;
@@ -119,7 +102,7 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t tiles = (rows + kTile - 1) / kTile * wide;
   for (int64_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
     const int64_t top = tile / wide * kTile, left = tile % wide * kTile;
-    for (int i = int(threadIdx.x); i < kTile * kTile; i += kThreads) {
+    for (int i = int(threadIdx.x); i < kTile * kTile; i += kQuantizeThreads) {
       const int r = i / kTile, c = i % kTile;
       if (top + r >= rows || left + c >= columns)
         continue;
@@ -128,7 +111,7 @@ __global__ void __launch_bounds__(kThreads)
       turned[c * kPitch + r] = code.bits;
     }
     __syncthreads();
-    for (int i = int(threadIdx.x); i < kTile * kTile; i += kThreads) {
+    for (int i = int(threadIdx.x); i < kTile * kTile; i += kQuantizeThreads) {
       const int c = i / kTile, r = i % kTile;
       if (top + r < rows && left + c < columns)
         codes[(left + c) * rows + top + r].bits = turned[c * kPitch + r];
@@ -145,8 +128,8 @@ cudaError_t quantize(cudaStream_t stream, const heddle_rt_quantize_args &args,
   auto *to = static_cast<Code *>(codes);
   const bool powerOfTwo = args.power_of_two != 0;
   const int64_t n = args.rows * args.columns;
-  const int64_t each = args.transposed ? 4096 : kThreads * kPacked<T>;
-  cudaLaunchConfig_t config = configOf(stream, (n + each - 1) / each);
+  const int64_t each = args.transposed ? 4096 : kQuantizeThreads * kPacked<T>;
+  cudaLaunchConfig_t config = quantizeGrid(stream, (n + each - 1) / each);
   if (args.transposed)
     return cudaLaunchKernelEx(&config, turnKernel<T, Code>, from, args.rows,
                               args.columns, amax, powerOfTwo, to, scale);

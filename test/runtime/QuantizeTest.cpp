@@ -398,6 +398,12 @@ TEST(Quantize, ProductsOfOtherBlocksAreRefusedWhereThereAreNone) {
     expect(1, 64, 128, HEDDLE_RT_F32, "blocks of 1 and 64 rows");
     expect(1, 128, 64, HEDDLE_RT_F32, "and 64 summed numbers");
     expect(1, 1, 128, HEDDLE_RT_F8E8M0, "scales in f8e8m0 of blocks");
+    // Those that there are have algorithms of their own.
+    args.scales = HEDDLE_RT_F32, args.block_k = 128;
+    for (const auto &[ofA, ofB] : {std::pair(1, 1), {1, 128}, {128, 1}}) {
+      args.block_a = ofA, args.block_b = ofB;
+      EXPECT_EQ(product.run(), HEDDLE_RT_OK) << heddle_rt_last_error();
+    }
     args.n = 10;
     expect(1, 1, 128, HEDDLE_RT_F32, "n 10: with scales of blocks");
   });

@@ -75,6 +75,7 @@ struct Algorithm {
   uint64_t mark, workspace;
   uint32_t alignment[4];
   int64_t m, n, k;
+  int32_t modeA, modeB; ///< of scales
 };
 static_assert(sizeof(Algorithm) <= sizeof(cublasLtMatmulAlgo_t));
 
@@ -412,7 +413,9 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
                       {},
                       shape.m,
                       shape.n,
-                      shape.k};
+                      shape.k,
+                      as(operation)->modeA,
+                      as(operation)->modeB};
   std::memcpy(algorithm.alignment, as(preference)->alignment,
               sizeof algorithm.alignment);
   results[0] = {};
@@ -427,7 +430,8 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
 static cublasStatus_t checkCall(const Algorithm &algorithm, const Call &call,
                                 const void *workspace, size_t bytes) {
   if (algorithm.mark != Algorithm::kMark || algorithm.m != call.shape.m ||
-      algorithm.n != call.shape.n || algorithm.k != call.shape.k)
+      algorithm.n != call.shape.n || algorithm.k != call.shape.k ||
+      algorithm.modeA != call.op.modeA || algorithm.modeB != call.op.modeB)
     return invalid("the algorithm was chosen for another product");
   const auto aligned = [](const void *at, uint32_t alignment) {
     return reinterpret_cast<uintptr_t>(at) % alignment == 0;

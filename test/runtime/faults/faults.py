@@ -64,7 +64,7 @@ FAULTS = [
          'HEDDLE_RT_TRY(context->broadcast(all, &id, sizeof id, "NCCL\'s first id"));', ""),
         only="Statuses*:Waiting*:Program*"),
     *of(CUDA + "Context.cpp", "CudaFaultsTest",
-        ("a rank that sees its own GPU alone takes the one of its number", "local = 0; // the launcher", ";"), only="Devices*"),
+        ("a rank that sees its own GPU alone takes the one of its number", "local = 0; // the launcher", "; // the launcher"), only="Devices*"),
     *of(CUDA + "Nccl.cpp", "CudaFaultsTest",
         ("nobody looks whether two ranks have one GPU", "HEDDLE_RT_TRY(checkGpus(context, all));", ""), only="Devices*"),
     # NCCL's rules.
@@ -129,8 +129,7 @@ FAULTS = [
          "    partial[threadIdx.x] = most;"),
         ("a missing barrier before codes have their scale", "        scales[place] = 1.0f / up;\n    }\n    __syncthreads();",
          "        scales[place] = 1.0f / up;\n    }"),
-        ("a missing barrier before codes are turned", "    __syncthreads(); // all have their codes", "    // all have their codes"),
-        ("a missing barrier before shared memory is used again", "      }\n      __syncthreads();\n    }\n  }", "      }\n    }\n  }"),
+        ("a missing barrier before codes are turned", "    if (kTurned) {\n      __syncthreads();", "    if (kTurned) {"),
         ("a square has a scale of one column", "      if (kSquare)\n        most = largestOfWarp(most);\n", ""),
         ("scales of turned squares lie as the input", "kSquare && !kTurned ? tile", "kSquare ? tile"),
         ("an unchecked tail: the last block of a row is whole", "left + at < columns ? widen(input[first + at]) : 0.0f",
