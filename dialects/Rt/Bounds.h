@@ -24,6 +24,8 @@ inline constexpr int64_t kMostBytes = int64_t(1) << 60;
 inline constexpr int64_t kMostPlaces = int64_t(1) << 53;
 /// Of a mesh (heddle/Runtime/Tables.h).
 inline constexpr int64_t kMostRanks = int64_t(1) << 31;
+/// Each of which a checker may walk through.
+inline constexpr int64_t kMostStages = int64_t(1) << 16;
 
 /// Of counts, each of which is bounded; where it is larger than any buffer or
 /// one of them is negative, a number that no buffer has.

@@ -44,7 +44,7 @@ def Rt_ProgramOp : Rt_Op<"program", [
     2^31 ranks, arenas have 0 to 2^60 bytes; (C2) there is a stream; (C3) a communicator names axes of the
     mesh, or mirrors of such, each once; (C4) `entry` is a function of the program without
     arguments; (C5) no function calls itself, directly or through others; (C6)
-    `stages` and the axis of a channel are axes of the mesh, and a channel's
+    `stages`, at most 65536, and the axis of a channel are axes of the mesh, and a channel's
     shift leads to another place; (C7) the `by_stage` of an arena has a size for
     each stage, the largest of which is its `bytes`.
 

@@ -50,6 +50,9 @@ static LogicalResult verifyStages(ProgramOp op) {
   if (op.getStages() && op.getAxisSize(*op.getStages()) == 0) // C6
     return op.emitOpError() << "stages are over axis '" << *op.getStages()
                             << "', which the mesh does not have";
+  if (op.getNumStages() > kMostStages) // C6
+    return op.emitOpError() << "has " << op.getNumStages()
+                            << " stages, expected at most " << kMostStages;
   if (op.getChannels())
     for (auto channel : op.getChannels()->getAsRange<ChannelAttr>()) {
       int64_t size = op.getAxisSize(channel.getAxis());

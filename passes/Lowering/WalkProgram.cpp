@@ -89,7 +89,7 @@ int64_t peerOf(rt::ProgramOp program, rt::ChannelAttr channel, int64_t rank,
                int64_t direction) {
   int64_t size = program.getAxisSize(channel.getAxis()),
           place = placeOn(program, channel.getAxis(), rank),
-          other = (place + direction * channel.getShift()) % size;
+          other = (place + direction * (channel.getShift() % size)) % size;
   return rank + ((other + size) % size - place) *
                     distanceOn(program, channel.getAxis());
 }

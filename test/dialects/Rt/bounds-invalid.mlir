@@ -11,6 +11,15 @@ rt.program @p mesh [#rt.axis<"dp", 2147483648>, #rt.axis<"tp", 8589934592>] aren
 
 // -----
 
+// program C6
+// expected-error @below {{has 65537 stages, expected at most 65536}}
+rt.program @p mesh [#rt.axis<"pp", 65537>] arenas [#rt.arena<"a", 1024>] streams [#rt.stream<"compute">] communicators [] events [] entry @step stages "pp" {
+  rt.func @step() {
+  }
+}
+
+// -----
+
 // program C1
 // expected-error @below {{arena 'a' has 9223372036854775807 bytes, expected 0 to 1152921504606846976}}
 rt.program @p mesh [#rt.axis<"tp", 2>] arenas [#rt.arena<"a", 9223372036854775807>] streams [#rt.stream<"compute">] communicators [] events [] entry @step {
