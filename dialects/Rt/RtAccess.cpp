@@ -167,6 +167,7 @@ SmallVector<Access> RopeOp::getAccesses() {
           accessWhole(getOutput(), false, true)};
 }
 SmallVector<Access> AmaxOp::getAccesses() { return accessTwo(*this); }
+SmallVector<Access> HadamardOp::getAccesses() { return accessTwo(*this); }
 SmallVector<Access> QuantizeOp::getAccesses() {
   SmallVector<Access> accesses = {accessWhole(getInput(), true, false),
                                   accessWhole(getCodes(), false, true),
@@ -175,6 +176,7 @@ SmallVector<Access> QuantizeOp::getAccesses() {
     accesses.push_back(accessWhole(getAmax(), true, false));
   if (getTensorScale())
     accesses.push_back(accessWhole(getTensorScale(), false, true));
+  accessOptional(accesses, {getSeed(), getTokenNumbers()});
   return accesses;
 }
 SmallVector<Access> ZeroOp::getAccesses() {

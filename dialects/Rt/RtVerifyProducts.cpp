@@ -62,6 +62,49 @@ LogicalResult AmaxOp::verify() {
   return verifyInput(*this, getInput());
 }
 
+LogicalResult HadamardOp::verify() {
+  BufType input = getInput().getType();
+  if (getOutput().getType() != input || getRows() < 1 ||
+      input.getNumElements() % getRows() != 0) // C1
+    return emitOpError() << "cannot mix " << getRows() << " rows of " << input
+                         << " into " << getOutput().getType();
+  if (getLength() < 1 || getLength() > 32 ||
+      !llvm::isPowerOf2_64(getLength()) || getSigns() < 0 ||
+      getSigns() >> getLength() != 0) // C3
+    return emitOpError() << "mixes " << getLength() << " rows with signs "
+                         << getSigns()
+                         << ", expected a power of two up to 32 and as many "
+                            "bits";
+  return verifyInput(*this, getInput());
+}
+
+/// C4
+static LogicalResult verifyNoise(QuantizeOp op) {
+  Value seed = op.getSeed(), numbers = op.getTokenNumbers();
+  if (!seed && !numbers)
+    return success();
+  auto isOf = [](Value value, unsigned width, int64_t elements) {
+    auto type = value ? cast<BufType>(value.getType()) : BufType();
+    return type && type.getElementType().isSignlessInteger(width) &&
+           type.isContiguous() && type.getNumElements() == elements;
+  };
+  ArrayRef<int64_t> sizes = op.getColumnSizes();
+  int64_t columns = 1;
+  for (int64_t size : sizes)
+    columns = product({columns, size});
+  bool fits = isOf(seed, 64, 1) && isOf(numbers, 32, op.getRows()) &&
+              op.getSite() && sizes.size() <= 3 &&
+              op.getColumnStrides().size() == sizes.size() &&
+              product({columns, static_cast<int64_t>(op.getRows())}) ==
+                  op.getInput().getType().getNumElements() &&
+              hasTwoLevels(op.getCodes().getType().getElementType());
+  if (fits)
+    return success();
+  return op.emitOpError() << "rounds codes of f4E2M1FN at random with a seed, "
+                             "a number for each of "
+                          << op.getRows() << " rows, and places of all columns";
+}
+
 LogicalResult QuantizeOp::verify() {
   BufType input = getInput().getType(), codes = getCodes().getType();
   if (!isCode(codes.getElementType()) || !codes.isContiguous() ||
@@ -95,6 +138,8 @@ LogicalResult QuantizeOp::verify() {
                            << " x " << columns << ", got "
                            << getScale().getType();
   }
+  if (failed(verifyNoise(*this)))
+    return failure();
   return verifyInput(*this, getInput());
 }
 

@@ -70,6 +70,24 @@ def Rt_AmaxOp : Rt_WorkOp<"amax"> {
   let assemblyFormat = "$label $input `->` $output `on` $stream attr-dict `:` custom<Buf>(type($input)) `->` custom<Buf>(type($output))";
 }
 
+def Rt_HadamardOp : Rt_WorkOp<"hadamard"> {
+  let summary = "Rows mixed by a Hadamard matrix with signs";
+  let description = [{
+    What `transformer.hadamard` says, of a row-major matrix of `rows` rows.
+
+    Constraints: (C1) both are of one type, f32, bf16 or f16, without gaps, whose
+    elements `rows` divides; (C2) the stream is one of the program's; (C3)
+    `length` is 1, 2, 4, 8, 16 or 32, and `signs` has no bits above as many.
+
+    ```mlir
+    rt.hadamard "block.n2" %tall -> %mixed rows 32 length 16 signs 21930 on "compute" : !rt.buf<32x8xbf16> -> !rt.buf<32x8xbf16>
+    ```
+  }];
+  let arguments = (ins StrAttr:$label, Rt_Buf:$input, Rt_Buf:$output, Rt_Int:$rows, Rt_Int:$length, Rt_Int:$signs,
+                       StrAttr:$stream);
+  let assemblyFormat = "$label $input `->` $output `rows` $rows `length` $length `signs` $signs `on` $stream attr-dict `:` custom<Buf>(type($input)) `->` custom<Buf>(type($output))";
+}
+
 def Rt_QuantizeOp : Rt_WorkOp<"quantize", [AttrSizedOperandSegments]> {
   let summary = "Codes of 8 or 4 bits and their scales, from numbers";
   let description = [{
@@ -82,21 +100,30 @@ def Rt_QuantizeOp : Rt_WorkOp<"quantize", [AttrSizedOperandSegments]> {
     gaps; (C2) the stream is one of the program's; (C3) either amax and scale are
     one f32, or there are `blocks`, two numbers above 0, and for each a scale, f32
     or (powers of two) f8E8M0FNU, without gaps; codes of f4E2M1FN have amax,
-    blocks with scales of f8E4M3FN, and the tensor's scale, one f32.
+    blocks with scales of f8E4M3FN, and the tensor's scale, one f32; (C4) only
+    these have `noise`: a seed i64, a number i32 of each of the input's rows, the
+    site, and `sizes` and `strides`, at most three each, of the input's columns.
+    The columns' first place is the sum of `from`.
 
     ```mlir
     rt.quantize "block.n2" %x largest %most : !rt.buf<f32> -> %turned, %scale rows 4 transposed on "compute" : !rt.buf<4x8xbf16> -> !rt.buf<8x4xf8E4M3FN>, !rt.buf<f32>
     rt.quantize "block.n2" %x -> %codes, %many rows 4 blocks [1, 4] on "compute" : !rt.buf<4x8xbf16> -> !rt.buf<4x8xf8E4M3FN>, !rt.buf<4x2xf32>
     rt.quantize "block.n2" %x largest %most : !rt.buf<f32> -> %four, %of_x of %s : !rt.buf<f32> rows 4 blocks [1, 16] on "compute" : !rt.buf<4x8xbf16> -> !rt.buf<4x8xf4E2M1FN>, !rt.buf<4x1xf8E4M3FN>
+    %first = rt.rank_index ["tp"] times 8
+    rt.quantize "block.d_n2" %x largest %most : !rt.buf<f32> -> %four, %of_x of %s : !rt.buf<f32> rows 4 blocks [1, 16] noise %seed, %numbers site 2147483653 sizes [8] strides [1] from %first : !rt.buf<i64>, !rt.buf<4xi32> on "compute" : !rt.buf<4x8xbf16> -> !rt.buf<4x8xf4E2M1FN>, !rt.buf<4x1xf8E4M3FN>
     ```
   }];
   let arguments = (ins StrAttr:$label, Rt_Buf:$input, Optional<Rt_Buf>:$amax, Rt_Buf:$codes, Rt_Buf:$scale,
-                       Optional<Rt_Buf>:$tensor_scale, Rt_Int:$rows, UnitAttr:$transposed, DefaultValuedAttr<DenseI64ArrayAttr, "{}">:$blocks,
-                       UnitAttr:$power_of_two, StrAttr:$stream);
+                       Optional<Rt_Buf>:$tensor_scale, Optional<Rt_Buf>:$seed, Optional<Rt_Buf>:$token_numbers,
+                       Variadic<Index>:$first_columns, Rt_Int:$rows, UnitAttr:$transposed, DefaultValuedAttr<DenseI64ArrayAttr, "{}">:$blocks,
+                       UnitAttr:$power_of_two, OptionalAttr<Rt_Int>:$site,
+                       DefaultValuedAttr<DenseI64ArrayAttr, "{}">:$column_sizes,
+                       DefaultValuedAttr<DenseI64ArrayAttr, "{}">:$column_strides, StrAttr:$stream);
   let assemblyFormat = [{
     $label $input (`largest` $amax^ `:` type($amax))? `->` $codes `,` $scale (`of` $tensor_scale^ `:` type($tensor_scale))?
     `rows` $rows (`transposed` $transposed^)?
     (`blocks` $blocks^)? (`power_of_two` $power_of_two^)?
+    (`noise` $seed^ `,` $token_numbers `site` $site `sizes` $column_sizes `strides` $column_strides `from` $first_columns `:` type($seed) `,` type($token_numbers))?
     `on` $stream attr-dict `:` custom<Buf>(type($input)) `->` custom<Buf>(type($codes)) `,` custom<Buf>(type($scale))
   }];
 }

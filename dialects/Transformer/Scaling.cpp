@@ -5,6 +5,26 @@
 using namespace mlir;
 using namespace heddle::transformer;
 
+/// How operands are mixed, and the left one rounded.
+static LogicalResult readRounding(ContractOp op, DictionaryAttr entries,
+                                  Scaling &scaling) {
+  if (auto signs = entries.getAs<IntegerAttr>("signs")) {
+    if (scaling.blocks.empty())
+      return op.emitOpError()
+             << kScaledName << " needs blocks to mix by signs, got " << entries;
+    scaling.signs = signs.getInt();
+  }
+  if (auto site = entries.getAs<IntegerAttr>("site")) {
+    if (!scaling.hasTwoLevels() || !op.getSeed())
+      return op.emitOpError() << kScaledName
+                              << " needs formats of 4 bits and noise to round "
+                                 "at random, got "
+                              << entries;
+    scaling.site = site.getInt();
+  }
+  return success();
+}
+
 FailureOr<std::optional<Scaling>> Scaling::of(ContractOp op) {
   Attribute given = op->getAttr(kScaledName);
   if (!given)
@@ -60,6 +80,8 @@ FailureOr<std::optional<Scaling>> Scaling::of(ContractOp op) {
                             << " needs two names of tensors that have one "
                                "scale each, got "
                             << given;
+  if (failed(readRounding(op, entries, scaling)))
+    return failure();
   return std::optional<Scaling>(scaling);
 }
 
@@ -81,5 +103,9 @@ void Scaling::set(ContractOp op) const {
     entries.set("plain_layers", builder.getDenseI64ArrayAttr(plainLayers));
   if (!tensors.empty())
     entries.set("tensors", builder.getStrArrayAttr({tensors[0], tensors[1]}));
+  if (signs)
+    entries.set("signs", builder.getI64IntegerAttr(*signs));
+  if (site)
+    entries.set("site", builder.getI64IntegerAttr(*site));
   op->setAttr(kScaledName, entries.getDictionary(op.getContext()));
 }

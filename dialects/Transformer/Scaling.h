@@ -11,8 +11,9 @@ namespace heddle::transformer {
 /// `formats`, two types of 8 bits, or f4E2M1FN twice; with `power_of_two`
 /// (unit) their scales are such. With `blocks`, as a contract has them, each
 /// block has a scale, in the format `scales`: of f8E4M3FN beside one of the
-/// tensor. With `tensors`, two names, scales are those of earlier steps; in
-/// `plain_layers` products stay as they are. Until
+/// tensor; with `signs` operands are mixed first, with `site` the left one is
+/// rounded by the contract's noise. With `tensors`, two names, scales are those
+/// of earlier steps; in `plain_layers` products stay as they are. Until
 /// `precision-quantize-products` has made codes of them.
 inline constexpr llvm::StringLiteral kScaledName = "transformer.scaled";
 /// Attribute of such a contract whose operands' tensors have scales, per
@@ -43,6 +44,11 @@ struct Scaling {
   /// Layers in which the product stays as it is, as long as one function stands
   /// for all.
   llvm::SmallVector<int64_t> plainLayers;
+  /// Both operands are mixed by `hadamard` first, as many numbers as a block
+  /// has of those that are summed, with these signs.
+  std::optional<int64_t> signs;
+  /// The left operand is rounded at random, by the words of this site.
+  std::optional<int64_t> site;
 
   /// Whether a tensor has a scale and its blocks have others.
   bool hasTwoLevels() const;

@@ -32,10 +32,14 @@ Values ContractOp::buildGradient(OpBuilder &builder,
     return (right.trim() + ", " + other.trim() + " -> " + result.trim()).str();
   };
   Value lhs = ContractOp::create(builder, getLoc(), getLhs().getType(),
-                                 spec(second, first), gradients[0], getRhs());
+                                 spec(second, first), gradients[0], getRhs(),
+                                 getSeed(), getTokenNumbers());
   Value rhs = ContractOp::create(builder, getLoc(), getRhs().getType(),
-                                 spec(first, second), gradients[0], getLhs());
-  return {lhs, rhs};
+                                 spec(first, second), gradients[0], getLhs(),
+                                 getSeed(), getTokenNumbers());
+  Values all = {lhs, rhs};
+  all.resize(getNumOperands());
+  return all;
 }
 
 Values AddOp::buildGradient(OpBuilder &, ArrayRef<Value> gradients) {

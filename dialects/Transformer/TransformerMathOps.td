@@ -8,7 +8,7 @@ include "dialects/Transformer/TransformerDialect.td"
 // Products
 //===----------------------------------------------------------------------===//
 
-def Transformer_ContractOp : Transformer_ComputedRuleOp<"contract", [HasGradient, HasCost]> {
+def Transformer_ContractOp : Transformer_ComputedRuleOp<"contract", [HasGradient, HasCost, AttrSizedOperandSegments]> {
   let summary = "Product of two tensors, summed over the letters the result lacks";
   let description = [{
     The spec is an einsum of two operands and its own factor rule. Both gradients
@@ -20,11 +20,15 @@ def Transformer_ContractOp : Transformer_ComputedRuleOp<"contract", [HasGradient
     Operands whose scales are of two levels come with those of both blocks, then
     of both tensors.
 
+    `noise` decides how a gradient, the left operand, is rounded where a recipe makes codes of it at random: a seed and
+    the numbers of the tokens, its first two dimensions (`quantize`). The op rounds nothing; its gradients have the same.
+
     Constraints: (C1) every letter of the spec stands in at least two of its
     three lists, and in none of them twice; (C2) there are two scales or none,
     or with `blocks` four; (C3) with `blocks`, three numbers above 0, the letters that are summed come
     last in both operands, and scales are matrices of a number per block, the
-    third and fourth numbers; without, they are numbers.
+    third and fourth numbers; without, they are numbers; (C4) `noise` is a seed
+    and numbers of tokens.
 
     ```mlir
     %q = transformer.contract "b s d, g r k d -> b s g r k" %n1, %wq : (tensor<4x32x64xf32>, tensor<2x2x16x64xf32>) -> tensor<4x32x2x2x16xf32>
@@ -33,12 +37,22 @@ def Transformer_ContractOp : Transformer_ComputedRuleOp<"contract", [HasGradient
     ```
   }];
   let arguments = (ins StrAttr:$spec, Transformer_Float:$lhs, Transformer_Float:$rhs,
-                       Variadic<Transformer_Float>:$scales, DefaultValuedAttr<DenseI64ArrayAttr, "{}">:$blocks);
+                       Variadic<Transformer_Float>:$scales,
+                       Optional<Transformer_Count>:$seed, Optional<Transformer_Integer>:$tokenNumbers,
+                       DefaultValuedAttr<DenseI64ArrayAttr, "{}">:$blocks, OptionalAttr<Dist_ShardsAttr>:$shards);
   let results = (outs Transformer_Float:$result);
-  let assemblyFormat = "$spec $lhs `,` $rhs (`scaled` $scales^)? (`blocks` $blocks^)? attr-dict `:` functional-type(operands, results)";
-  let builders = [OpBuilder<(ins "::mlir::Type":$result, "::llvm::StringRef":$spec, "::mlir::Value":$lhs, "::mlir::Value":$rhs), [{
-    build($_builder, $_state, result, spec, lhs, rhs, ::mlir::ValueRange());
-  }]>];
+  let assemblyFormat = "$spec $lhs `,` $rhs (`scaled` $scales^)? (`blocks` $blocks^)? (`noise` $seed^ `,` $tokenNumbers)? (`shards` $shards^)? attr-dict `:` functional-type(operands, results)";
+  let builders = [
+    OpBuilder<(ins "::mlir::Type":$result, "::llvm::StringRef":$spec, "::mlir::Value":$lhs, "::mlir::Value":$rhs,
+                   CArg<"::mlir::Value", "{}">:$seed, CArg<"::mlir::Value", "{}">:$tokenNumbers), [{
+      build($_builder, $_state, result, $_builder.getStringAttr(spec), lhs, rhs, ::mlir::ValueRange(), seed, tokenNumbers,
+            $_builder.getDenseI64ArrayAttr({}), ::mlir::DictionaryAttr());
+    }]>,
+    OpBuilder<(ins "::mlir::Type":$result, "::llvm::StringRef":$spec, "::mlir::Value":$lhs, "::mlir::Value":$rhs,
+                   "::mlir::ValueRange":$scales, "::llvm::ArrayRef<int64_t>":$blocks), [{
+      build($_builder, $_state, result, $_builder.getStringAttr(spec), lhs, rhs, scales, ::mlir::Value(), ::mlir::Value(),
+            $_builder.getDenseI64ArrayAttr(blocks), ::mlir::DictionaryAttr());
+    }]>];
   let hasVerifier = 1;
 }
 
@@ -60,7 +74,30 @@ def Transformer_AmaxOp : Transformer_RuleOp<"amax", "... -> ; max ..."> {
   let assemblyFormat = "$input attr-dict `:` functional-type(operands, results)";
 }
 
-def Transformer_QuantizeOp : Transformer_ComputedRuleOp<"quantize"> {
+def Transformer_HadamardOp : Transformer_ComputedRuleOp<"hadamard"> {
+  let summary = "Mixes the numbers that a product sums over by a Hadamard matrix with signs";
+  let description = [{
+    The input is a matrix whose rows are its first `over` dimensions. Of each `length` rows in turn the result has
+    H S x / sqrt(`length`) in each column: H is Sylvester's Hadamard matrix, S has -1 on its diagonal where `signs` has a
+    bit, the lowest for the first row. Rows that are left over stay. It is orthogonal, so a product that sums over these
+    rows of two tensors that are mixed alike is what it was, but for rounding, and a number that is far larger than the
+    others of its column is spread over `length` of them. An op of one rank's program.
+
+    Constraints: (C1) `over` is at least 1 and at most the rank; (C2) `length` is
+    1, 2, 4, 8, 16 or 32, and `signs` has no bits above as many.
+
+    ```mlir
+    %n2_mixed = transformer.hadamard %n2 over 2 length 16 signs 21930 : (tensor<4x32x64xbf16>) -> tensor<4x32x64xbf16>
+    ```
+  }];
+  let arguments = (ins Transformer_Float:$input, ConfinedAttr<I64Attr, [IntNonNegative]>:$over,
+                       ConfinedAttr<I64Attr, [IntPositive]>:$length, ConfinedAttr<I64Attr, [IntNonNegative]>:$signs);
+  let results = (outs Transformer_Float:$result);
+  let assemblyFormat = "$input `over` $over `length` $length `signs` $signs attr-dict `:` functional-type(operands, results)";
+  let hasVerifier = 1;
+}
+
+def Transformer_QuantizeOp : Transformer_ComputedRuleOp<"quantize", [AttrSizedOperandSegments]> {
   let summary = "Codes of a narrow format, and the scales that they are to be multiplied by";
   let description = [{
     With `up` = the format's largest number / `amax`, as large as fp32 has it
@@ -78,11 +115,13 @@ def Transformer_QuantizeOp : Transformer_ComputedRuleOp<"quantize"> {
     of it has a scale, from its own largest magnitude, in a matrix of as many
     numbers as there are blocks. Those at the matrix' ends may be smaller.
 
-    With both, scales are of two levels: with up = 448 x the codes' largest
-    number / `amax` (1 and NaN as above) the tensor's is 1 / up, the third
-    result; that of a block is its own largest magnitude x up / the codes' largest
-    number, rounded to f8E4M3FN; and its numbers are multiplied by up / that
-    scale, or by 0 where it is 0.
+    With both, scales are of two levels: with up = 448 x the codes' largest number / `amax` (1 and NaN as above) the
+    tensor's is 1 / up, the third result; that of a block is its own largest magnitude x up / the codes' largest number,
+    rounded to f8E4M3FN; and its numbers are multiplied by up / that scale, or by 0 where it is 0.
+
+    With `noise` codes of f4E2M1FN are rounded down or up at random, so that their mean is the number: by a word of the
+    seed, the site, the number of the token, of which the input's first dimensions have one each, and the place in the
+    others of the whole tensor (heddle/Runtime/Random.h). So it does not matter how a tensor is cut.
 
     These are ops of one rank's program.
 
@@ -90,22 +129,25 @@ def Transformer_QuantizeOp : Transformer_ComputedRuleOp<"quantize"> {
     are f32, or where they are powers of two f8E8M0FNU, or of two levels
     f8E4M3FN; (C3) `amax`, f32, is there and the scale a number, or `blocks`, two
     numbers above 0, which are over as many dimensions as `rotate`, if that is not
-    0, and scales fit; or all of these and a third result, f32, a number. By the
-    factor rule the codes have the input's sizes, rotated.
+    0, and scales fit; or all of these and a third result, f32, a number; (C4) `noise`, where it is, is a seed, numbers of
+    tokens and a site, for codes of f4E2M1FN. By the factor rule codes have the input's sizes, rotated.
 
     ```mlir
     %n2_codes, %n2_scale = transformer.quantize %n2, %n2_amax : (tensor<4x32x64xbf16>, tensor<f32>) -> (tensor<4x32x64xf8E4M3FN>, tensor<f32>)
     %n2_turned, %n2_scale2 = transformer.quantize %n2, %n2_amax rotate 2 : (tensor<4x32x64xbf16>, tensor<f32>) -> (tensor<64x4x32xf8E4M3FN>, tensor<f32>)
     %n2_blocks, %n2_scales = transformer.quantize %n2 rotate 2 blocks [1, 32] over 2 power_of_two : (tensor<4x32x64xbf16>) -> (tensor<64x4x32xf8E4M3FN>, tensor<64x4xf8E8M0FNU>)
     %n2_four, %n2_of_blocks, %n2_of_all = transformer.quantize %n2, %n2_amax blocks [1, 16] over 1 : (tensor<4x32x64xbf16>, tensor<f32>) -> (tensor<4x32x64xf4E2M1FN>, tensor<128x4xf8E4M3FN>, tensor<f32>)
+    %d_codes, %d_of_blocks, %d_of_all = transformer.quantize %n2, %n2_amax noise %seed, %numbers site 2147483653 blocks [1, 16] over 1 : (tensor<4x32x64xbf16>, tensor<f32>, tensor<i64>, tensor<4x32xi32>) -> (tensor<4x32x64xf4E2M1FN>, tensor<128x4xf8E4M3FN>, tensor<f32>)
     ```
   }];
   let arguments = (ins Transformer_Float:$input, Optional<Transformer_Float>:$amax,
+                       Optional<Transformer_Count>:$seed, Optional<Transformer_Integer>:$tokenNumbers,
+                       OptionalAttr<I64Attr>:$site,
                        DefaultValuedAttr<ConfinedAttr<I64Attr, [IntNonNegative]>, "0">:$rotate,
                        DefaultValuedAttr<DenseI64ArrayAttr, "{}">:$blocks, DefaultValuedAttr<ConfinedAttr<I64Attr, [IntNonNegative]>, "0">:$over,
-                       UnitAttr:$power_of_two);
+                       UnitAttr:$power_of_two, OptionalAttr<Dist_ShardsAttr>:$shards);
   let results = (outs Transformer_Float:$codes, Transformer_Float:$scale, Optional<Transformer_Float>:$tensor_scale);
-  let assemblyFormat = "$input (`,` $amax^)? (`rotate` $rotate^)? (`blocks` $blocks^)? (`over` $over^)? (`power_of_two` $power_of_two^)? attr-dict `:` functional-type(operands, results)";
+  let assemblyFormat = "$input (`,` $amax^)? (`noise` $seed^ `,` $tokenNumbers `site` $site)? (`rotate` $rotate^)? (`blocks` $blocks^)? (`over` $over^)? (`power_of_two` $power_of_two^)? (`shards` $shards^)? attr-dict `:` functional-type(operands, results)";
   let hasVerifier = 1;
 }
 

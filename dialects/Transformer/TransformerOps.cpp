@@ -42,9 +42,29 @@ std::string ContractOp::getFactorRule() {
   bool hasBlocks = !getBlocks().empty() && getScales().size() >= 2;
   if (hasBlocks)
     scales.replace(0, 4, ", b.x b.k, b.y b.k");
-  return left.str() + scales + "->" + right.str() + "; linear 0 1" +
-         (summed.empty() ? "" : "; sum" + summed) +
+  // Noise is of the left operand: of its tokens, by where the rest stands.
+  std::string noise, places;
+  if (getSeed()) {
+    SmallVector<StringRef> letters;
+    llvm::SplitString(left.split(",").first, letters);
+    for (auto [dim, letter] : llvm::enumerate(letters))
+      (dim < 2 ? noise : places) += " " + letter.str();
+    noise = ", ," + noise;
+    places = places.empty() ? "" : "; position" + places;
+  }
+  return left.str() + scales + noise + "->" + right.str() + "; linear 0 1" +
+         places + (summed.empty() ? "" : "; sum" + summed) +
          (hasBlocks ? "; whole b.x b.y b.k" : "");
+}
+
+std::string HadamardOp::getFactorRule() {
+  std::string all, rows;
+  for (int64_t i = 0, rank = rankOf(getInput()); i < rank; ++i) {
+    all += "q" + std::to_string(i) + " ";
+    if (i < static_cast<int64_t>(getOver()))
+      rows += " q" + std::to_string(i);
+  }
+  return all + "-> " + all + "; whole" + rows;
 }
 
 /// Of the codes too, whose factors are the input's, rotated.
@@ -54,9 +74,17 @@ std::string QuantizeOp::getFactorRule() {
     factors.push_back("q" + std::to_string(i));
   SmallVector<std::string> rotated(factors);
   std::rotate(rotated.begin(), rotated.begin() + getRotate(), rotated.end());
-  return llvm::join(factors, " ") + (getAmax() ? "," : "") + " -> " +
+  std::string noise, places;
+  if (getSeed()) {
+    auto tokens = static_cast<size_t>(rankOf(getTokenNumbers()));
+    noise = ", ," + llvm::join(ArrayRef(factors).take_front(tokens), " ");
+    places =
+        "; position " + llvm::join(ArrayRef(factors).drop_front(tokens), " ");
+  }
+  return llvm::join(factors, " ") + (getAmax() ? "," : "") + noise + " -> " +
          llvm::join(rotated, " ") + "," +
-         (getBlocks().empty() ? "" : "b.x b.k") + (getTensorScale() ? "," : "");
+         (getBlocks().empty() ? "" : "b.x b.k") +
+         (getTensorScale() ? "," : "") + places;
 }
 
 /// Names for the dimensions of a bias: `o0 o1 ...`.

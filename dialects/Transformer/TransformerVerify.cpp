@@ -71,6 +71,12 @@ static LogicalResult verifyBlocks(ContractOp op) {
   return verifyNumbers(op, op.getScales().drop_front(2));
 }
 
+static LogicalResult verifyNoise(Operation *op, Value seed, Value numbers) {
+  if (!seed == !numbers)
+    return success();
+  return op->emitOpError() << "needs a seed and numbers of tokens, or neither";
+}
+
 LogicalResult ContractOp::verify() {
   auto [left, right] = getSpec().split("->");
   auto [first, second] = left.split(",");
@@ -95,7 +101,22 @@ LogicalResult ContractOp::verify() {
       scales != 0 && scales != 2 && (scales != 4 || getBlocks().empty())) // C2
     return emitOpError() << "has " << scales
                          << " scales, expected one of each operand or none";
+  if (failed(verifyNoise(*this, getSeed(), getTokenNumbers()))) // C4
+    return failure();
   return verifyBlocks(*this);
+}
+
+LogicalResult HadamardOp::verify() {
+  int64_t rank = cast<RankedTensorType>(getInput().getType()).getRank();
+  int64_t over = getOver(), length = getLength(), signs = getSigns();
+  if (over < 1 || over > rank) // C1
+    return emitOpError() << "mixes rows of " << over << " dimensions of "
+                         << rank;
+  if (length > 32 || !llvm::isPowerOf2_64(length) || signs >> length != 0) // C2
+    return emitOpError() << "mixes " << length << " rows with signs " << signs
+                         << ", expected a power of two up to 32 and as many "
+                            "bits";
+  return success();
 }
 
 LogicalResult QuantizeOp::verify() {
@@ -104,6 +125,12 @@ LogicalResult QuantizeOp::verify() {
   if (rotate != 0 && rotate >= rank) // C1
     return emitOpError() << "cannot rotate a tensor of rank " << rank << " by "
                          << rotate;
+  bool isOfFour = isa<Float4E2M1FNType>(getCodes().getType().getElementType());
+  if (failed(verifyNoise(*this, getSeed(), getTokenNumbers())))
+    return failure();
+  if (getSeed() && (!getSite() || !isOfFour)) // C4
+    return emitOpError() << "rounds f4E2M1FN at random, with a site, got "
+                         << getCodes().getType();
   Type scale = getScale().getType().getElementType();
   bool isOfTwo = static_cast<bool>(getTensorScale());
   if (isOfTwo ? !isa<Float8E4M3FNType>(scale)

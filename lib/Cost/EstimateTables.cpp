@@ -254,8 +254,10 @@ PointShape EstimateTables::makeShape(const PlanPoint &point) {
       shape.plain.frames[static_cast<std::size_t>(at)] =
           shape.sparse.frames[static_cast<std::size_t>(at)] =
               LayerUnder(modelOfOne(model), sizes, choiceOf(kind)).frames();
-  shape.inputsPerMicroBatch =
-      sizes.tokens() * 4 * (4 + (model.dropout.any() ? 1 : 0));
+  const bool hasNumbers =
+      model.dropout.any() ||
+      (sizes.formats.scaling && sizes.formats.scaling->roundsGradientsAtRandom);
+  shape.inputsPerMicroBatch = sizes.tokens() * 4 * (4 + (hasNumbers ? 1 : 0));
   if (model.latent)
     for (LayerShape *layer : {&shape.plain, &shape.sparse})
       addLatent(*layer, sizes);

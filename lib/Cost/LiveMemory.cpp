@@ -293,11 +293,14 @@ static std::int64_t inputBytes(const ModelConfig &model, bool isAdamW,
     bytes += kIdentifier;
   // Masks are drawn from the tokens' numbers and a seed per layer, and one for
   // what stands before the layers.
-  if (model.dropout.any())
+  // What is rounded at random, too.
+  const bool isRounded =
+      sizes.formats.scaling && sizes.formats.scaling->roundsGradientsAtRandom;
+  if (model.dropout.any() || isRounded)
     bytes += sizes.tokens() * kIdentifier * sizes.microBatches;
   if (model.dropout.embedding > 0)
     bytes += kCount;
-  if (model.dropout.attention > 0 || model.dropout.residual > 0)
+  if (model.dropout.attention > 0 || model.dropout.residual > 0 || isRounded)
     bytes += kCount *
              (sizes.stages.areCut ? sizes.stages.mostOfPlace : sizes.layers);
   return bytes;

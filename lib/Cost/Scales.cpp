@@ -78,6 +78,9 @@ std::vector<BlockOp::Operand> Linear::ofWeight(const std::string &gradient,
 
 namespace {
 
+/// Bytes of an element that is mixed: of what is computed in, bf16.
+constexpr std::int64_t kMixedElement = 2;
+
 class Scaler {
 public:
   Scaler(const ScalingRecipe &recipe, const std::vector<std::string> &plain,
@@ -111,8 +114,7 @@ private:
   void product(BlockOp op, Made &made) {
     for (const BlockOp::Operand &operand : op.operands) {
       std::erase(op.reads, operand.key);
-      quantize(op, operand, made);
-      const std::string codes = codesOf(operand);
+      const std::string codes = quantize(op, operand, made);
       op.reads.push_back(codes);
       op.reads.push_back(codes + " scale");
       if (recipe.hasTwoLevels())
@@ -141,11 +143,29 @@ private:
            (operand.isTurned ? " turned codes" : " codes");
   }
 
-  void quantize(const BlockOp &product, const BlockOp::Operand &operand,
-                Made &made) {
-    if (!made.insert(codesOf(operand)).second)
-      return;
+  /// The operand that codes are made of: of a weight's gradient mixed, where
+  /// the recipe does so.
+  BlockOp::Operand mixed(const BlockOp &product, BlockOp::Operand operand,
+                         Made &made) {
+    if (!recipe.mixesTokens || operand.isParameter || !operand.isTurned)
+      return operand;
+    const std::string key = prefix() + operand.key + " mixed";
+    if (made.insert(key).second) {
+      BlockOp &op = add(product);
+      op.results = {{key, key, operand.rows * operand.summed * kMixedElement}};
+      read(op, operand);
+    }
+    operand.key = key;
+    return operand;
+  }
+
+  /// \return the key of the operand's codes.
+  std::string quantize(const BlockOp &product, const BlockOp::Operand &whole,
+                       Made &made) {
+    const BlockOp::Operand operand = mixed(product, whole, made);
     const std::string codes = codesOf(operand);
+    if (!made.insert(codes).second)
+      return codes;
     std::vector<std::string> reads;
     // With scales of earlier steps it goes straight into what the function
     // returns, and no code waits for it.
@@ -161,6 +181,7 @@ private:
     }
     op.reads = std::move(reads);
     read(op, operand);
+    return codes;
   }
 
   std::int64_t scaleBytes(const BlockOp::Operand &operand) const {

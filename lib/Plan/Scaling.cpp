@@ -5,6 +5,7 @@
 #include "heddle/Support/Glob.h"
 
 #include <algorithm>
+#include <bit>
 
 #include <fmt/format.h>
 
@@ -23,7 +24,8 @@ static constexpr ScalingRecipe kRecipes[] = {
     {"fp8", "block_power_of_two", "e4m3", "e4m3", "e4m3", true, 128, true,
      true},
     {"fp8", "mxfp8", "e4m3", "e4m3", "e4m3", true, 32, false, false, "e8m0"},
-    {"nvfp4", "nvfp4", "e2m1", "e2m1", "e2m1", false, 16, true, true, "e4m3"},
+    {"nvfp4", "nvfp4", "e2m1", "e2m1", "e2m1", false, 16, true, true, "e4m3",
+     true, true},
     {.recipe = "fp8",
      .name = "delayed",
      .activation = "e4m3",
@@ -86,6 +88,12 @@ void detail::readScaling(std::optional<MapReader> &reader,
     reader->fail("block_length",
                  fmt::format("is {}, but scaling \"{}\" has blocks of {}",
                              precision.blockLength, recipe->name, length));
+  const auto chosen = static_cast<std::uint64_t>(precision.blockLength);
+  if (recipe->mixesTokens && (!std::has_single_bit(chosen) || chosen > 32))
+    reader->fail("block_length",
+                 fmt::format("is {}, but scaling \"{}\" mixes as many tokens: "
+                             "expected 1, 2, 4, 8, 16 or 32",
+                             precision.blockLength, recipe->name));
 }
 
 void heddle::setDefaultScaling(PlanPrecision &precision) {

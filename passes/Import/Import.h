@@ -26,6 +26,8 @@ struct StepShape {
   bool unfusedAttention = false;
   /// The layers' masks of dropout are values.
   bool savesMasks = false;
+  /// Products of layers have noise, with which their gradients may be rounded.
+  bool hasNoise = false;
 };
 
 /// The model's forward segments on whole fp32 tensors, and its parameters as

@@ -73,8 +73,8 @@ Value SegmentBuilder::add(StringRef name, Value lhs, Value rhs) {
   return create<AddOp>({name.str()}, lhs, rhs);
 }
 
-void SegmentBuilder::dropoutArguments(ArrayRef<double> rates) {
-  if (llvm::all_of(rates, [](double rate) { return rate == 0; }))
+void SegmentBuilder::dropoutArguments(ArrayRef<double> rates, bool hasNoise) {
+  if (!hasNoise && llvm::all_of(rates, [](double rate) { return rate == 0; }))
     return;
   argument(kTokenNumbers, tokens());
   argument(kDropoutSeed, RankedTensorType::get({}, builder.getI64Type()));
@@ -104,8 +104,11 @@ Value SegmentBuilder::linear(StringRef name, StringRef spec, Value input,
                              Value weight, Value bias,
                              ArrayRef<int64_t> shape) {
   std::string product = name.str() + (bias ? "_product" : "");
-  Value result =
-      create<ContractOp>({product}, floats(shape), spec, input, weight);
+  bool hasNoise = this->shape.hasNoise;
+  Value result = create<ContractOp>(
+      {product}, floats(shape), spec, input, weight,
+      hasNoise ? find(kDropoutSeed) : Value(),
+      hasNoise && find(kDropoutSeed) ? find(kTokenNumbers) : Value());
   return bias ? create<BiasAddOp>({name.str()}, result, bias) : result;
 }
 

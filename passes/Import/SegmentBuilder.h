@@ -45,8 +45,9 @@ public:
   /// `input` with elements dropped, or itself where the rate is 0.
   mlir::Value dropout(llvm::StringRef name, mlir::Value input, double rate,
                       transformer::DropoutSite site);
-  /// Appends what dropout reads, where any of `rates` is above 0.
-  void dropoutArguments(llvm::ArrayRef<double> rates);
+  /// Appends what dropout reads, where any of `rates` is above 0, and noise,
+  /// where the segment's products have some.
+  void dropoutArguments(llvm::ArrayRef<double> rates, bool hasNoise = false);
   /// The product by `spec`, of `shape`; then `bias` is added where it is given.
   mlir::Value linear(llvm::StringRef name, llvm::StringRef spec,
                      mlir::Value input, mlir::Value weight, mlir::Value bias,

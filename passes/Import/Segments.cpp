@@ -224,7 +224,8 @@ void buildBlock(ModuleOp module, const ModelConfig &config,
   Value x = b.argument("x", type), delta = b.argument("delta", type);
   b.argument("positions", b.tokens());
   b.argument("documents", b.tokens());
-  b.dropoutArguments({config.dropout.attention, config.dropout.residual});
+  b.dropoutArguments({config.dropout.attention, config.dropout.residual},
+                     shape.hasNoise);
   addParameters(b, Segment::Block);
 
   b.in("g1", 1);

@@ -5,7 +5,9 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "heddle/Runtime/Random.h"
 #include "passes/Interpret/Multiply.h"
+#include "passes/Interpret/Places.h"
 #include "passes/Interpret/Rank.h"
 
 #include "llvm/ADT/StringExtras.h"
@@ -277,6 +279,42 @@ static Tensor turned(QuantizeOp op, const Tensor &input) {
   return codes;
 }
 
+/// Columns of `values`, `width` of them, mixed in groups of `length` rows.
+template <class Real>
+static void mixRows(std::vector<double> &values, int64_t width, int64_t length,
+                    uint64_t signs) {
+  const Real scale = static_cast<Real>(1 / std::sqrt(double(length)));
+  const auto size = static_cast<int64_t>(values.size());
+  std::vector<Real> column(length);
+  for (int64_t top = 0; top + length * width <= size; top += length * width)
+    for (int64_t c = 0; c < width; ++c) {
+      for (int64_t i = 0; i < length; ++i)
+        column[i] = static_cast<Real>(values[top + i * width + c]) *
+                    (signs >> i & 1 ? Real(-1) : Real(1));
+      // Sylvester: H of 2n is [[H, H], [H, -H]], so its halves may be mixed
+      // first: numbers 1 apart, then 2, 4, ...
+      for (int64_t half = 1; half < length; half *= 2)
+        for (int64_t begin = 0; begin < length; begin += 2 * half)
+          for (int64_t i = begin; i < begin + half; ++i) {
+            Real low = column[i], high = column[i + half];
+            column[i] = low + high;
+            column[i + half] = low - high;
+          }
+      for (int64_t i = 0; i < length; ++i)
+        values[top + i * width + c] = column[i] * scale;
+    }
+}
+
+static LogicalResult evaluate(HadamardOp op, Frame &frame) {
+  Tensor mixed = frame.get(op.getInput());
+  int64_t width = countElements(ArrayRef(mixed.shape).drop_front(op.getOver()));
+  inArithmeticOf(frame.getReading(op.getResult()), [&](auto zero) {
+    mixRows<decltype(zero)>(mixed.floats, width, op.getLength(), op.getSigns());
+  });
+  frame.set(op.getResult(), std::move(mixed));
+  return success();
+}
+
 static double largestOf(Type type) {
   return APFloat::getLargest(cast<FloatType>(type).getFloatSemantics())
       .convertToDouble();
@@ -318,6 +356,60 @@ static BlockScale scaleOf(QuantizeOp op, double amax, float tensorUp) {
   return {std::isinf(up) ? std::numeric_limits<float>::max() : up, scale};
 }
 
+namespace {
+/// How codes of the input's elements are rounded at random.
+struct Noise {
+  Noise(QuantizeOp op, Frame &frame)
+      : seed(static_cast<uint64_t>(frame.get(op.getSeed()).integers[0])),
+        site(static_cast<uint32_t>(*op.getSite())),
+        numbers(frame.get(op.getTokenNumbers()).integers),
+        rotated(op.getRotate() != 0) {
+    ArrayRef<int64_t> shape = op.getInput().getType().getShape();
+    size_t tokens = op.getTokenNumbers().getType().getRank();
+    for (size_t dim = tokens; dim < shape.size(); ++dim)
+      parts.emplace_back(heddle::dist::getShard(op, "q" + std::to_string(dim)),
+                         shape[dim], frame);
+  }
+
+  /// The number of the format below `value` or above, which stands so far from
+  /// the codes' first.
+  double round(double value, int64_t at) const {
+    double size = std::min(std::abs(value), 6.0);
+    double step = size < 2 ? 0.5 : size < 4 ? 1 : 2;
+    double below = std::floor(size / step) * step;
+    double above = std::floor((size - below) / step * 0x1p22) +
+                   static_cast<double>(wordOf(at) >> 10);
+    return std::copysign(above < 0x1p22 ? below : std::min(below + step, 6.0),
+                         value);
+  }
+
+private:
+  uint32_t wordOf(int64_t at) const {
+    auto tokens = static_cast<int64_t>(numbers.size());
+    int64_t columns = 1;
+    for (const Part &part : parts)
+      columns *= part.size;
+    int64_t token = rotated ? at % tokens : at / columns;
+    int64_t column = rotated ? at / tokens : at % columns;
+    int64_t place = 0, stride = 1;
+    for (const Part &part : llvm::reverse(parts)) {
+      place += (part.first + column % part.size) * stride;
+      column /= part.size;
+      stride *= part.extent;
+    }
+    return heddle::random::dropoutWord(seed, site, 0,
+                                       static_cast<uint32_t>(numbers[token]),
+                                       static_cast<uint32_t>(place));
+  }
+
+  uint64_t seed;
+  uint32_t site;
+  const std::vector<int64_t> &numbers;
+  bool rotated;
+  std::vector<Part> parts;
+};
+} // namespace
+
 static float tensorUpScale(QuantizeOp op, Frame &frame) {
   if (!op.getTensorScale())
     return 1;
@@ -345,6 +437,9 @@ static LogicalResult evaluate(QuantizeOp op, Frame &frame) {
   int64_t rows = static_cast<int64_t>(codes.floats.size()) / columns;
   Matrix matrix{codes.floats, rows, columns,
                 blockOf(op.getBlocks(), rows, columns)};
+  std::optional<Noise> noise;
+  if (rounds && op.getSeed())
+    noise.emplace(op, frame);
   auto scale = scales.floats.begin();
   matrix.forBlocks([&](ArrayRef<double *> block) {
     double amax = isOfTensor ? frame.get(op.getAmax()).floats[0] : 0;
@@ -358,6 +453,8 @@ static LogicalResult evaluate(QuantizeOp op, Frame &frame) {
       if (rounds)
         *value = std::isnan(each) ? nan
                                   : std::clamp<double>(each, -largest, largest);
+      if (noise && !std::isnan(each))
+        *value = noise->round(*value, value - codes.floats.data());
     }
   });
   frame.set(op.getCodes(), std::move(codes));
@@ -370,5 +467,6 @@ static LogicalResult evaluate(QuantizeOp op, Frame &frame) {
 void heddle::interpret::addContract(Evaluators &evaluators) {
   evaluators.add<ContractOp>(evaluate);
   evaluators.add<AmaxOp>(evaluate);
+  evaluators.add<HadamardOp>(evaluate);
   evaluators.add<QuantizeOp>(evaluate);
 }

@@ -137,6 +137,7 @@ LogicalResult FunctionPrinter::printOp(Operation &op) {
       })
       .Case([&](rt::GemmOp gemm) { return printGemm(gemm), success(); })
       .Case([&](rt::AmaxOp amax) { return printAmax(amax), success(); })
+      .Case([&](rt::HadamardOp mix) { return printHadamard(mix), success(); })
       .Case([&](rt::QuantizeOp quantize) {
         return printQuantize(quantize), success();
       })

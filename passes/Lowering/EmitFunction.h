@@ -59,6 +59,9 @@ private:
   void printMessage(rt::ReceiveOp op);
   void printGemm(rt::GemmOp op);
   void printAmax(rt::AmaxOp op);
+  void printHadamard(rt::HadamardOp op);
+  /// Members of the arguments that say how it rounds at random.
+  std::string noise(rt::QuantizeOp op);
   void printQuantize(rt::QuantizeOp op);
   template <class Op>
   void printAttention(Op op);

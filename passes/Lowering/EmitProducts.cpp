@@ -58,6 +58,37 @@ void FunctionPrinter::printAmax(rt::AmaxOp op) {
                     dtypeName(input.getElementType()), get(op.getOutput())));
 }
 
+void FunctionPrinter::printHadamard(rt::HadamardOp op) {
+  rt::BufType input = typeOf(op.getInput());
+  statement(op,
+            formatv("hadamard({0}, {{.name = {1}, .rows = {2}, .columns = {3}, "
+                    ".length = {4}, .signs = {5}u, .dtype = {6}}, {7}, {8})",
+                    stream(op.getStream()), stringLiteral(op.getLabel()),
+                    op.getRows(),
+                    input.getNumElements() / static_cast<int64_t>(op.getRows()),
+                    op.getLength(), op.getSigns(),
+                    dtypeName(input.getElementType()), get(op.getInput()),
+                    get(op.getOutput())));
+}
+
+std::string FunctionPrinter::noise(rt::QuantizeOp op) {
+  // The runtime has three sizes, the last fastest.
+  auto three = [](ArrayRef<int64_t> last, int64_t first) {
+    SmallVector<int64_t> all(3 - last.size(), first);
+    llvm::append_range(all, last);
+    return formatv("{0}, {1}, {2}", all[0], all[1], all[2]).str();
+  };
+  std::string first;
+  for (Value begin : op.getFirstColumns())
+    first += (first.empty() ? "" : " + ") + get(begin);
+  return formatv(", .seed = {0}, .token_numbers = {1}, .site = {2}u, "
+                 ".first_column = {3}, .column_sizes = {{{4}}, "
+                 ".column_strides = {{{5}}",
+                 get(op.getSeed()), get(op.getTokenNumbers()), *op.getSite(),
+                 first, three(op.getColumnSizes(), 1),
+                 three(op.getColumnStrides(), 0));
+}
+
 void FunctionPrinter::printQuantize(rt::QuantizeOp op) {
   rt::BufType input = typeOf(op.getInput()), codes = typeOf(op.getCodes());
   std::string args =
@@ -77,6 +108,8 @@ void FunctionPrinter::printQuantize(rt::QuantizeOp op) {
                     blocks[0], blocks[1]);
   if (Value scale = op.getTensorScale())
     args += formatv(", .tensor_scale = {0}", get(scale));
+  if (op.getSeed())
+    args += noise(op);
   statement(op, formatv("quantize({0}, {{{1}}, {2}, {3}, {4}, {5})",
                         stream(op.getStream()), args, get(op.getInput()),
                         op.getAmax() ? get(op.getAmax()) : "nullptr",

@@ -107,6 +107,11 @@ inline heddle_rt_status gemm(heddle_rt_stream *stream, const heddle_rt_gemm_args
   return heddle_rt_gemm(stream, &args, a, b, c);
 }
 
+inline heddle_rt_status hadamard(heddle_rt_stream *stream, const heddle_rt_hadamard_args &args, const void *input,
+                                 void *output) {
+  return heddle_rt_hadamard(stream, &args, input, output);
+}
+
 inline heddle_rt_status quantize(heddle_rt_stream *stream, const heddle_rt_quantize_args &args, const void *input,
                                  const float *amax, void *codes, void *scale) {
   return heddle_rt_quantize(stream, &args, input, amax, codes, scale);

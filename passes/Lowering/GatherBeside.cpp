@@ -38,8 +38,9 @@ void BlockLowering::gatherEarly(Block &block) {
     auto product = dyn_cast_or_null<ContractOp>(moved.front()->getPrevNode());
     // A kernel is launched behind all ops that join it, and would wait with
     // them.
-    bool forProducts = llvm::all_of(
-        gather->getUsers(), llvm::IsaPred<ContractOp, AmaxOp, QuantizeOp>);
+    bool forProducts =
+        llvm::all_of(gather->getUsers(),
+                     llvm::IsaPred<ContractOp, AmaxOp, HadamardOp, QuantizeOp>);
     bool readsProduct =
         product && llvm::any_of(moved, [&](Operation *op) {
           return llvm::is_contained(op->getOperands(), product.getResult());

@@ -219,6 +219,7 @@ LogicalResult BlockLowering::lowerOther(Operation *op) {
   return llvm::TypeSwitch<Operation *, LogicalResult>(op)
       .Case<ContractOp>([&](auto o) { return lowerContract(o); })
       .Case<AmaxOp>([&](auto o) { return lowerAmax(o); })
+      .Case<HadamardOp>([&](auto o) { return lowerHadamard(o); })
       .Case<QuantizeOp>([&](auto o) { return lowerQuantize(o); })
       .Case<AttentionOp>([&](auto o) { return lowerAttention(o); })
       .Case<AttentionGradOp>([&](auto o) { return lowerAttentionGrad(o); })

@@ -335,6 +335,37 @@ LogicalResult BlockLowering::lowerAmax(transformer::AmaxOp op) {
   return success();
 }
 
+LogicalResult BlockLowering::lowerHadamard(transformer::HadamardOp op) {
+  ArrayRef<int64_t> shape = op.getInput().getType().getShape();
+  rt::HadamardOp::create(
+      builder, op.getLoc(), labelOf(op), placeOf(op.getInput()),
+      placeOf(op.getResult()),
+      ShapedType::getNumElements(shape.take_front(op.getOver())),
+      op.getLength(), op.getSigns(), stream);
+  return success();
+}
+
+Value BlockLowering::placeOrNone(Value value) {
+  return value ? placeOf(value) : Value();
+}
+
+/// Of the input's dimensions that are no tokens, where they stand in the whole
+/// tensor.
+BlockLowering::Columns BlockLowering::columnsOf(transformer::QuantizeOp op) {
+  Columns columns;
+  ArrayRef<int64_t> shape = op.getInput().getType().getShape();
+  int64_t tokens = op.getTokenNumbers().getType().getRank(), stride = 1;
+  for (int64_t dim = shape.size(); dim-- > tokens;) {
+    dist::ShardAttr shard = dist::getShard(op, "q" + std::to_string(dim));
+    columns.sizes.insert(columns.sizes.begin(), shape[dim]);
+    columns.strides.insert(columns.strides.begin(), stride);
+    columns.begins.push_back(
+        beginOfShard(op.getLoc(), shard, shape[dim] * stride));
+    stride *= shard ? shard.getExtent() : shape[dim];
+  }
+  return columns;
+}
+
 LogicalResult BlockLowering::lowerQuantize(transformer::QuantizeOp op) {
   // The input as a matrix: what is turned, or else what blocks are not over.
   int64_t rotate = op.getRotate(), rows = 1;
@@ -343,11 +374,19 @@ LogicalResult BlockLowering::lowerQuantize(transformer::QuantizeOp op) {
     rows = ShapedType::getNumElements(shape.take_front(rotate));
   else if (int64_t over = op.getOver())
     rows = ShapedType::getNumElements(shape.drop_back(over));
+  Columns columns;
+  if (op.getSeed())
+    columns = columnsOf(op);
   rt::QuantizeOp::create(
-      builder, op.getLoc(), labelOf(op), placeOf(op.getInput()),
-      op.getAmax() ? placeOf(op.getAmax()) : Value(), placeOf(op.getCodes()),
-      placeOf(op.getScale()),
-      op.getTensorScale() ? placeOf(op.getTensorScale()) : Value(), rows,
-      rotate != 0, op.getBlocks(), op.getPowerOfTwo(), stream);
+      builder, op.getLoc(), builder.getStringAttr(labelOf(op)),
+      placeOf(op.getInput()), placeOrNone(op.getAmax()), placeOf(op.getCodes()),
+      placeOf(op.getScale()), placeOrNone(op.getTensorScale()),
+      placeOrNone(op.getSeed()), placeOrNone(op.getTokenNumbers()),
+      columns.begins, builder.getI64IntegerAttr(rows),
+      rotate ? builder.getUnitAttr() : UnitAttr(), op.getBlocksAttr(),
+      op.getPowerOfTwoAttr(), op.getSiteAttr(),
+      builder.getDenseI64ArrayAttr(columns.sizes),
+      builder.getDenseI64ArrayAttr(columns.strides),
+      builder.getStringAttr(stream));
   return success();
 }

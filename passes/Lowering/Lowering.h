@@ -131,6 +131,15 @@ private:
   transformer::ContractOp beginOfSum(transformer::AddOp add) const;
   mlir::LogicalResult lowerContract(transformer::ContractOp op);
   mlir::LogicalResult lowerAmax(transformer::AmaxOp op);
+  mlir::LogicalResult lowerHadamard(transformer::HadamardOp op);
+  /// Of numbers that are rounded at random, where their columns stand in the
+  /// whole tensor: `rt.quantize` says how.
+  struct Columns {
+    llvm::SmallVector<int64_t> sizes, strides;
+    llvm::SmallVector<mlir::Value> begins;
+  };
+  Columns columnsOf(transformer::QuantizeOp op);
+  mlir::Value placeOrNone(mlir::Value value);
   mlir::LogicalResult lowerQuantize(transformer::QuantizeOp op);
   mlir::LogicalResult lowerInPieces(transformer::ContractOp op);
   /// What attention with dropout reads; all null without.

@@ -7,6 +7,7 @@
 #include "passes/Pipelines/Pipelines.h"
 
 #include "dialects/Transformer/Transformer.h"
+#include "heddle/Plan/Scaling.h"
 #include "passes/Autodiff/Passes.h"
 #include "passes/Collectives/Passes.h"
 #include "passes/Import/Import.h"
@@ -43,6 +44,8 @@ static FailureOr<OwningOpRef<ModuleOp>> import(MLIRContext &context,
   shape.microBatches = input.plan.microBatches;
   shape.unfusedAttention = input.plan.attention == PlanAttention::Unfused;
   shape.savesMasks = input.plan.dropoutMasks == PlanMasks::Saved;
+  const std::optional<ScalingRecipe> scaling = scalingOf(input.plan.precision);
+  shape.hasNoise = scaling && scaling->roundsGradientsAtRandom;
   FailureOr<OwningOpRef<ModuleOp>> module =
       importModel(context, input.model, shape);
   if (succeeded(module))

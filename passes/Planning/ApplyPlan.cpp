@@ -51,7 +51,8 @@ public:
     if (plan.precision.recipe != "fp32")
       module->setAttr(transformer::kPrecisionName, precision());
     if (std::optional<ScalingRecipe> scaling = scalingOf(plan.precision))
-      markScaledProducts(module, *scaling, plainProducts());
+      markScaledProducts(module, *scaling, plainProducts(),
+                         static_cast<std::uint64_t>(train.seed));
     if (failed(writeRecompute()) || failed(writeOffload()) ||
         failed(writeParameters()) || failed(writeValues()))
       return failure();

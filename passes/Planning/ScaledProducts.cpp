@@ -3,6 +3,7 @@
 #include "passes/Planning/ScaledProducts.h"
 
 #include "dialects/Transformer/Scaling.h"
+#include "heddle/Runtime/Random.h"
 
 #include "mlir/IR/Builders.h"
 #include "llvm/ADT/StringSet.h"
@@ -150,9 +151,23 @@ private:
 
 } // namespace
 
+static void dropNoise(ContractOp op) {
+  op.getSeedMutable().clear();
+  op.getTokenNumbersMutable().clear();
+}
+
+/// One vector of signs for all of a training (arXiv:2509.25149 found no gain in
+/// more): bit i is that of token i of each group.
+static int64_t signsOf(std::uint64_t seed, std::int64_t length) {
+  const std::uint32_t word =
+      random::wordAt(seed, random::nameHash(std::string_view("hadamard")), 0);
+  return static_cast<int64_t>(word & ((std::uint64_t(1) << length) - 1));
+}
+
 void heddle::markScaledProducts(
     ModuleOp module, const ScalingRecipe &recipe,
-    const llvm::StringMap<std::vector<std::int64_t>> &plain) {
+    const llvm::StringMap<std::vector<std::int64_t>> &plain,
+    std::uint64_t seed) {
   MLIRContext *context = module.getContext();
   auto formatOf = [&](Role role) -> Type {
     std::string_view word = role == Role::Activation ? recipe.activation
@@ -173,14 +188,19 @@ void heddle::markScaledProducts(
     const bool isBackward = name != "block";
     function.walk([&](ContractOp op) {
       StringRef parameter = parameterOf(function, op);
+      const std::vector<std::int64_t> layers = plain.lookup(parameter);
+      bool isScaled =
+          !parameter.empty() &&
+          static_cast<int64_t>(layers.size()) != countOf(module, parameter);
+      if (!isScaled || !isBackward || !recipe.roundsGradientsAtRandom)
+        dropNoise(op);
       if (parameter.empty())
         return; // attention's products
       SmallVector<std::string, 2> names;
       for (Value operand : {op.getLhs(), op.getRhs()})
         if (isDelayed) // of all, so that exceptions change no state's shape
           names.push_back(tensors.of(function, isBackward, operand));
-      const std::vector<std::int64_t> layers = plain.lookup(parameter);
-      if (static_cast<int64_t>(layers.size()) == countOf(module, parameter))
+      if (!isScaled)
         return;
       const Role roles[] = {roleOf(function, isBackward, op.getLhs()),
                             roleOf(function, isBackward, op.getRhs())};
@@ -191,6 +211,14 @@ void heddle::markScaledProducts(
       scaling.tensors = names;
       scaling.plainLayers.assign(layers.begin(), layers.end());
       setBlocks(scaling, recipe, roles, context);
+      bool isOfWeight = !llvm::is_contained(roles, Role::Weight);
+      if (recipe.mixesTokens && isOfWeight)
+        scaling.signs = signsOf(seed, recipe.blockLength);
+      if (op.getSeed()) {
+        assert(roles[0] == Role::Gradient);
+        scaling.site = random::roundingSite(random::nameHash(
+            parameter.str() + (isOfWeight ? " gradient" : " input")));
+      }
       scaling.set(op);
     });
   }

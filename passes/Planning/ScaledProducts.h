@@ -12,10 +12,11 @@ namespace heddle {
 
 /// Writes onto the products of a layer with parameters, and for the gradients
 /// of those, which formats and blocks their operands are to have; those of
-/// `plain` layers, by parameter, and attention's, stay as they are.
-void markScaledProducts(
-    mlir::ModuleOp module, const ScalingRecipe &recipe,
-    const llvm::StringMap<std::vector<std::int64_t>> &plain);
+/// `plain` layers, by parameter, and attention's, stay as they are. Signs by
+/// which tokens are mixed follow from `seed`, that of the training settings.
+void markScaledProducts(mlir::ModuleOp module, const ScalingRecipe &recipe,
+                        const llvm::StringMap<std::vector<std::int64_t>> &plain,
+                        std::uint64_t seed);
 
 } // namespace heddle
 

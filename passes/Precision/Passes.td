@@ -55,7 +55,7 @@ def VerifyFormatsPass : Pass<"precision-verify-formats", "::mlir::ModuleOp"> {
 }
 
 def QuantizeProductsPass : Pass<"precision-quantize-products", "::mlir::ModuleOp"> {
-  let summary = "Operands of products become codes of 8 bits with a scale";
+  let summary = "Operands of products become codes of 8 or 4 bits with scales";
   let description = [{
     Of each product that carries `transformer.scaled`, on one rank's tensors. An
     operand's largest magnitude is taken over the ranks that hold its parts
@@ -65,7 +65,9 @@ def QuantizeProductsPass : Pass<"precision-quantize-products", "::mlir::ModuleOp
     is there as codes twice, the second ones turned. Codes live between the kernel
     that makes them and the last product: nothing of them is saved for backward,
     which makes them anew of the same bits. With blocks in the mark nothing is asked of
-    other ranks: each block finds its scale in `quantize`.
+    other ranks, unless the tensor has a scale, too: each block finds its own in
+    `quantize`. Operands of which the mark has signs are mixed by `hadamard` before;
+    with a site the left one is rounded at random, by the contract's noise.
 
     Before:
 

@@ -85,7 +85,10 @@ private:
       FailureOr<Sum> sum = sumOf(op, lists[i], lists[1 - i], result);
       if (failed(sum))
         return failure();
-      operands[i] = codesOf(op, values[i], lists[i], *sum, **scaling, i,
+      FailureOr<Value> mixed = mixedOf(op, values[i], *sum, **scaling);
+      if (failed(mixed))
+        return failure();
+      operands[i] = codesOf(op, *mixed, lists[i], *sum, **scaling, i,
                             hasAxes ? cast<ArrayAttr>(axes[i]) : ArrayAttr());
     }
     SmallVector<Value> scales = {operands[0].scale, operands[1].scale};
@@ -125,6 +128,25 @@ private:
                             << "first nor last in \"" << list.trim() << "\"";
   }
 
+  /// The operand, mixed along what is summed over where the recipe says so.
+  FailureOr<Value> mixedOf(ContractOp op, Value value, Sum sum,
+                           const Scaling &scaling) {
+    if (!scaling.signs)
+      return value;
+    if (sum.rotate == 0)
+      return op.emitOpError() << "cannot mix what \"" << op.getSpec()
+                              << "\" sums over, which does not stand first";
+    Value &known = mixed[value];
+    if (!known) {
+      auto made =
+          HadamardOp::create(builder, op.getLoc(), value.getType(), value,
+                             sum.rotate, scaling.blocks[2], *scaling.signs);
+      setNames(made, {uniqueName(nameOf(value).str() + "_mixed")});
+      known = made.getResult();
+    }
+    return known;
+  }
+
   Codes codesOf(ContractOp op, Value value, StringRef list, Sum sum,
                 const Scaling &scaling, unsigned operand, ArrayAttr axes) {
     SmallVector<StringRef> letters;
@@ -160,11 +182,21 @@ private:
     StringRef tensor =
         scaling.tensors.empty() ? StringRef() : scaling.tensors[operand];
     Value amax = axes ? amaxOf(op, value, axes, tensor) : Value();
-    Type tensorScale = scaling.hasTwoLevels() ? number : Type();
+    auto create = [&](Type scales, ArrayRef<int64_t> block, int64_t over) {
+      bool isRandom = operand == 0 && scaling.site;
+      return QuantizeOp::create(
+          builder, op.getLoc(), codes, scales,
+          scaling.hasTwoLevels() ? number : Type(), value, amax,
+          isRandom ? op.getSeed() : Value(),
+          isRandom ? op.getTokenNumbers() : Value(),
+          isRandom ? builder.getI64IntegerAttr(*scaling.site) : IntegerAttr(),
+          builder.getI64IntegerAttr(sum.rotate),
+          builder.getDenseI64ArrayAttr(block), builder.getI64IntegerAttr(over),
+          scaling.powerOfTwo ? builder.getUnitAttr() : UnitAttr(),
+          isRandom ? shardsOf(op) : DictionaryAttr());
+    };
     if (scaling.blocks.empty())
-      return QuantizeOp::create(builder, op.getLoc(), codes, number,
-                                tensorScale, value, amax, sum.rotate,
-                                ArrayRef<int64_t>(), 0, scaling.powerOfTwo);
+      return create(number, {}, 0);
     const int64_t block[] = {scaling.blocks[operand], scaling.blocks[2]};
     auto countOf = [](ArrayRef<int64_t> sizes, int64_t block) {
       return llvm::divideCeilSigned(ShapedType::getNumElements(sizes), block);
@@ -173,9 +205,22 @@ private:
         {countOf(codes.getShape().drop_back(sum.over), block[0]),
          countOf(codes.getShape().take_back(sum.over), block[1])},
         scaling.scales);
-    return QuantizeOp::create(builder, op.getLoc(), codes, scales, tensorScale,
-                              value, amax, sum.rotate, ArrayRef(block),
-                              sum.over, scaling.powerOfTwo);
+    return create(scales, block, sum.over);
+  }
+
+  /// Which parts of the left operand's dimensions are here, by the factors that
+  /// `quantize` has for them.
+  DictionaryAttr shardsOf(ContractOp op) {
+    DictionaryAttr known = op.getShardsAttr();
+    if (!known)
+      return {};
+    SmallVector<StringRef> letters;
+    llvm::SplitString(op.getSpec().split(",").first, letters);
+    NamedAttrList shards;
+    for (auto [dim, letter] : llvm::enumerate(letters))
+      if (Attribute shard = known.get(letter))
+        shards.set("q" + std::to_string(dim), shard);
+    return shards.getDictionary(op.getContext());
   }
 
   /// The largest magnitude over all ranks that hold parts of the tensor, noted
@@ -215,7 +260,7 @@ private:
   OpBuilder builder;
   llvm::StringSet<> names;
   llvm::DenseMap<std::pair<Value, std::pair<int64_t, int64_t>>, Codes> codes;
-  llvm::DenseMap<Value, Value> largest;
+  llvm::DenseMap<Value, Value> largest, mixed;
 };
 
 struct QuantizeProductsPass

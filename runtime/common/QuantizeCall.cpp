@@ -3,6 +3,8 @@
 #include "runtime/common/Dtype.h"
 #include "runtime/common/GemmCall.h"
 
+#include <bit>
+
 namespace heddle::runtime {
 
 static bool isScalable(heddle_rt_dtype dtype) {
@@ -29,6 +31,49 @@ std::vector<heddle_rt_access> amaxAccesses(const void *input, int64_t elements,
                                            heddle_rt_dtype dtype,
                                            const float *amax) {
   return {{input, elements * bytesOf(dtype), 0}, {amax, sizeof *amax, 1}};
+}
+
+const char *hadamardName(const heddle_rt_hadamard_args &args) {
+  return orUnnamed(args.name, "hadamard");
+}
+
+static bool overlap(const void *a, int64_t bytesOfA, const void *b,
+                    int64_t bytesOfB) {
+  const auto first = reinterpret_cast<uintptr_t>(a),
+             second = reinterpret_cast<uintptr_t>(b);
+  return first < second + uint64_t(bytesOfB) &&
+         second < first + uint64_t(bytesOfA);
+}
+
+heddle_rt_status checkHadamard(const heddle_rt_hadamard_args &args,
+                               const void *input, const void *output) {
+  const char *name = hadamardName(args);
+  if (args.rows < 0 || args.columns < 0)
+    return invalid("{}: rows {}, columns {}: a size is negative", name,
+                   args.rows, args.columns);
+  if (args.length < 1 || args.length > 32 ||
+      !std::has_single_bit(uint32_t(args.length)))
+    return invalid("{}: mixes {} rows, expected 1, 2, 4, 8, 16 or 32", name,
+                   args.length);
+  if (args.length < 32 && args.signs >> args.length != 0)
+    return invalid("{}: has signs {:#x} for {} rows", name, args.signs,
+                   args.length);
+  if (!isScalable(args.dtype))
+    return invalid("{}: mixes f32, bf16 or f16, got {}", name,
+                   nameOf(args.dtype));
+  const int64_t bytes = bytesOf(args.dtype, args.rows * args.columns);
+  if (bytes > 0 && (!input || !output))
+    return invalid("{}: input or output is NULL", name);
+  if (overlap(input, bytes, output, bytes))
+    return invalid("{}: output overlaps the input", name);
+  return HEDDLE_RT_OK;
+}
+
+std::vector<heddle_rt_access>
+hadamardAccesses(const heddle_rt_hadamard_args &args, const void *input,
+                 const void *output) {
+  const int64_t bytes = bytesOf(args.dtype, args.rows * args.columns);
+  return {{input, bytes, 0}, {output, bytes, 1}};
 }
 
 const char *quantizeName(const heddle_rt_quantize_args &args) {
@@ -76,10 +121,17 @@ heddle_rt_status checkQuantize(const heddle_rt_quantize_args &args,
   if (isOfTwo != (args.tensor_scale != nullptr))
     return invalid("{}: tensor_scale belongs to scales of f8e4m3, got {}", name,
                    nameOf(args.scales));
-  const auto in = reinterpret_cast<uintptr_t>(input),
-             out = reinterpret_cast<uintptr_t>(codes);
-  if (in < out + uint64_t(bytesOf(args.codes, elements)) &&
-      out < in + uint64_t(elements * bytesOf(args.input)))
+  if ((args.seed != nullptr) != (args.token_numbers != nullptr) ||
+      (args.seed && !isOfTwo))
+    return invalid("{}: rounds at random f4e2m1, with a seed and the tokens' "
+                   "numbers, got {}",
+                   name, nameOf(args.codes));
+  const int64_t *const sizes = args.column_sizes;
+  if (args.seed && sizes[0] * sizes[1] * sizes[2] != args.columns)
+    return invalid("{}: has {} columns, but their places are {} x {} x {}",
+                   name, args.columns, sizes[0], sizes[1], sizes[2]);
+  if (overlap(input, elements * bytesOf(args.input), codes,
+              bytesOf(args.codes, elements)))
     return invalid("{}: codes overlap the input", name);
   return HEDDLE_RT_OK;
 }
@@ -103,6 +155,11 @@ quantizeAccesses(const heddle_rt_quantize_args &args, const void *input,
     all.push_back({amax, sizeof *amax, 0});
   if (args.tensor_scale)
     all.push_back({args.tensor_scale, sizeof *args.tensor_scale, 1});
+  if (args.seed) {
+    all.push_back({args.seed, sizeof *args.seed, 0});
+    all.push_back({args.token_numbers,
+                   args.rows * int64_t(sizeof *args.token_numbers), 0});
+  }
   return all;
 }
 

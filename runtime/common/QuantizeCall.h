@@ -17,6 +17,14 @@ std::vector<heddle_rt_access> amaxAccesses(const void *input, int64_t elements,
                                            heddle_rt_dtype dtype,
                                            const float *amax);
 
+const char *hadamardName(const heddle_rt_hadamard_args &args);
+/// What heddle_rt_hadamard says.
+heddle_rt_status checkHadamard(const heddle_rt_hadamard_args &args,
+                               const void *input, const void *output);
+std::vector<heddle_rt_access>
+hadamardAccesses(const heddle_rt_hadamard_args &args, const void *input,
+                 const void *output);
+
 const char *quantizeName(const heddle_rt_quantize_args &args);
 /// Sizes, formats and pointers; what heddle_rt_quantize says.
 heddle_rt_status checkQuantize(const heddle_rt_quantize_args &args,

@@ -102,6 +102,17 @@ heddle_rt_status heddle_rt_amax(heddle_rt_stream *stream, const char *name,
       "{}", label));
 }
 
+heddle_rt_status heddle_rt_hadamard(heddle_rt_stream *stream,
+                                    const heddle_rt_hadamard_args *args,
+                                    const void *input, void *output) {
+  if (!stream || !args)
+    return invalid("heddle_rt_hadamard: {} is NULL",
+                   stream ? "args" : "stream");
+  HEDDLE_RT_TRY(heddle::runtime::checkHadamard(*args, input, output));
+  return invalid("{}: this backend mixes no rows",
+                 heddle::runtime::hadamardName(*args));
+}
+
 heddle_rt_status heddle_rt_quantize(heddle_rt_stream *stream,
                                     const heddle_rt_quantize_args *args,
                                     const void *input, const float *amax,

@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "heddle/Runtime/Random.h"
 #include "heddle/Runtime/Scales.h"
 
 #include "runtime/common/GemmCall.h"
@@ -75,6 +76,22 @@ struct Codes<heddle::f4e2m1> {
   }
 };
 
+/// What decides how a number is rounded, from where it stands in the input.
+struct Noise {
+  const int64_t *seed; ///< null: to nearest
+  const int32_t *tokenNumbers;
+  uint32_t site;
+  int64_t first, sizes[3], strides[3];
+
+  uint32_t word(int64_t row, int64_t column) const {
+    int64_t place = first;
+    for (int dim = 3; dim-- > 0; column /= sizes[dim])
+      place += column % sizes[dim] * strides[dim];
+    return heddle::random::dropoutWord(
+        uint64_t(*seed), site, 0, uint32_t(tokenNumbers[row]), uint32_t(place));
+  }
+};
+
 template <class T, class Code, class Scale>
 struct Quantize {
   static constexpr bool kHasTwoLevels = std::is_same_v<Scale, heddle::f8e4m3>;
@@ -86,6 +103,7 @@ struct Quantize {
   Codes<Code> codes;
   Scale *scales;
   float *tensorScale; ///< where there are two levels
+  Noise noise;
 
   void run(int threads) const {
     const int64_t down = countBlocks(input.rows, blockRows),
@@ -104,13 +122,23 @@ struct Quantize {
         for (int64_t column = block * blockColumns; column < endOf(block);
              ++column) {
           Code code;
-          heddle::narrow(input.at(row, column) * up, code);
+          round(input.at(row, column) * up, row, column, code);
           codes.put(row * input.columns + column, code);
         }
       }
   }
 
 private:
+  void round(float value, int64_t row, int64_t column, Code &code) const {
+    if constexpr (kHasTwoLevels)
+      if (noise.seed)
+        return heddle::narrowAtRandom(value,
+                                      input.transposed
+                                          ? noise.word(column, row)
+                                          : noise.word(row, column),
+                                      code);
+    heddle::narrow(value, code);
+  }
   float findTensorUp() const {
     if constexpr (!kHasTwoLevels)
       return 1;
@@ -165,7 +193,14 @@ heddle_rt_status queueQuantize(heddle_rt_stream *stream,
       at.amax,
       {static_cast<decltype(Codes<Code>::at)>(at.codes)},
       static_cast<Scale *>(at.scales),
-      args.tensor_scale};
+      args.tensor_scale,
+      {args.seed,
+       args.token_numbers,
+       args.site,
+       args.first_column,
+       {args.column_sizes[0], args.column_sizes[1], args.column_sizes[2]},
+       {args.column_strides[0], args.column_strides[1],
+        args.column_strides[2]}}};
   const Trace::Call call{"quantize",
                          heddle::runtime::quantizeName(args),
                          stream->late,

@@ -198,6 +198,8 @@ TEST_P(CostOfModel, EqualsTheProgramOfBlocks) {
     for (int length : {32, 5, 4, 3, 2, 1}) {
       if (std::string_view(scaling) == "mxfp8" && length != 32)
         break;
+      if (std::string_view(scaling) == "nvfp4" && (length == 5 || length == 3))
+        continue; // as many tokens are mixed
       const Plan plan =
           planOf(model, shape, "\"megatron\"",
                  members + fmt::format(R"(, "block_length": {}}})", length) +

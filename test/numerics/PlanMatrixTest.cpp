@@ -323,6 +323,54 @@ TEST(ScalesOfBlocks, AreCutInMostCases) {
       llvm::count_if(blockCases(), [](const Case &c) { return c.tp > 1; }), 8);
 }
 
+/// The name that an operand has, without what was done to it.
+llvm::StringRef nameOfOperand(mlir::Value value) {
+  while (auto mixed = value.getDefiningOp<transformer::HadamardOp>())
+    value = mixed.getInput();
+  return transformer::getName(value);
+}
+
+// In nvfp4 gradients alone are rounded at random, and both operands of a
+// weight's gradient alone are mixed, with the same signs.
+TEST(Nvfp4, RoundsAndMixesWhatItSays) {
+  mlir::MLIRContext context;
+  context.disableMultithreading();
+  const Sequences recipe{
+      "", R"(, "precision": {"recipe": "nvfp4", "block_length": 2})"};
+  const Compared compared(Case{&kModels[0], 2, 2, 2, &recipe});
+  auto module = compileUpTo(
+      context, CompileInput{compared.model, compared.train, compared.plan},
+      Phase::Overlap);
+  ASSERT_TRUE(succeeded(module));
+  int random = 0, nearest = 0, mixed = 0, plain = 0;
+  (*module)->walk([&](transformer::QuantizeOp op) {
+    const bool isGradient = nameOfOperand(op.getInput()).starts_with("d_");
+    EXPECT_EQ(isGradient, static_cast<bool>(op.getSeed()))
+        << nameOfOperand(op.getInput()).str();
+    ++(isGradient ? random : nearest);
+  });
+  (*module)->walk([&](transformer::ContractOp op) {
+    if (op.getScales().empty())
+      return;
+    auto signsOf = [](mlir::Value codes) -> int64_t {
+      auto made = codes.getDefiningOp<transformer::QuantizeOp>();
+      auto mix = made.getInput().getDefiningOp<transformer::HadamardOp>();
+      return mix ? static_cast<int64_t>(mix.getSigns()) : -1;
+    };
+    const bool isOfWeight =
+        transformer::getName(op.getResult()).starts_with("d_w");
+    EXPECT_EQ(signsOf(op.getLhs()), signsOf(op.getRhs()));
+    EXPECT_EQ(signsOf(op.getLhs()) >= 0, isOfWeight)
+        << transformer::getName(op.getResult()).str();
+    ++(isOfWeight ? mixed : plain);
+  });
+  // Seven products of a layer, forward, of their inputs and of their weights.
+  EXPECT_EQ(mixed, 7);
+  EXPECT_EQ(plain, 14);
+  EXPECT_GE(random, 12);
+  EXPECT_GE(nearest, 12);
+}
+
 // A mask follows the sequence's number in the whole batch: the same sequences
 // in other micro-batches draw the same masks.
 TEST(DropoutMasks, DoNotDependOnMicroBatches) {

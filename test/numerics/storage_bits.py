@@ -53,7 +53,7 @@ def values(heddle, folder, model, plan, rest=""):
     precision = plan["precision"]
     (folder / "config.json").write_text(json.dumps(model))
     (folder / "plan.json").write_text(json.dumps(plan))
-    (folder / "train.yaml").write_text("sequence_length: 6\nglobal_batch: 8\nprecision: [fp32, bf16, fp16, fp8]\nseed: 1\n"
+    (folder / "train.yaml").write_text("sequence_length: 6\nglobal_batch: 8\nprecision: [fp32, bf16, fp16, fp8, nvfp4]\nseed: 1\n"
                                        "optimizer: {type: sgd, lr: 0.1}\n" + rest)
     run = subprocess.run([heddle, "verify", folder / "config.json", "--plan", folder / "plan.json", "--train",
                           folder / "train.yaml", "--dump", folder / "dump"], capture_output=True, text=True)

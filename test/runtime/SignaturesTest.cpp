@@ -36,6 +36,7 @@ using MemoryClass = heddle_rt_memory_class;
 using GraphPart = heddle_rt_graph_part;
 using GraphBody = heddle_rt_graph_body;
 using GemmArgs = const heddle_rt_gemm_args *;
+using HadamardArgs = const heddle_rt_hadamard_args *;
 using QuantizeArgs = const heddle_rt_quantize_args *;
 using AttentionArgs = const heddle_rt_attention_args *;
 using RopeArgs = const heddle_rt_rope_args *;

@@ -275,6 +275,11 @@ void tool::printEstimate(const json &e) {
              seconds["attention"].get<double>(),
              seconds["memory_bound"].get<double>(),
              seconds["optimizer"].get<double>());
+  if (e["precision"]["emulated"].get<bool>())
+    fmt::print("  products in {}, {:.4g} bits an element, are emulated: the "
+               "device has none\n",
+               e["precision"]["recipe"].get<std::string>(),
+               e["precision"]["bits_per_element"].get<double>());
   printCommunication(e["communication"]);
   printMemoryEstimate(e["memory"]);
   printCheckpoint(e["checkpoint"]);

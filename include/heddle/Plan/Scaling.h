@@ -37,6 +37,10 @@ struct ScalingRecipe {
   /// have the same codes.
   bool hasSquareWeights = false;
   std::string_view blockScales = "fp32"; ///< or "e8m0" or "e4m3"
+  /// Both operands of a weight's gradient are mixed by a Hadamard matrix of
+  /// `blockLength` tokens first.
+  bool mixesTokens = false;
+  bool roundsGradientsAtRandom = false; ///< all else to nearest
   /// Of how many steps before this one; 0: of the tensor as it is now.
   std::int64_t amaxHistory = 0;
   bool isMostRecent = false; ///< of these, the last one alone

@@ -161,6 +161,26 @@ HEDDLE_FN void narrow(float v, f4e2m1 &to) {
   const uint32_t bounded = detail::roundMagnitude(a, 1, 1, 4194304.0f, 0x7u);
   to.bits = uint8_t(a > 0x7f800000u ? 0x7u : ((u >> 28) & 0x8u) | bounded);
 }
+/// To the number below or above, the nearer the likelier, so that the mean is
+/// \p v: up where what lies below it, in parts of 2^-22 of the distance of both
+/// and cut off there, reaches 1 with the upper 22 bits of \p word. Beyond 6 and
+/// of NaN as above.
+HEDDLE_FN void narrowAtRandom(float v, uint32_t word, f4e2m1 &to) {
+  const uint32_t u = math::bitsOf(v), a = u & 0x7fffffffu;
+  const uint32_t added = word >> 10;
+  // Below 1 numbers are 0.5 apart: 22 bits of a fixed-point number.
+  const uint32_t isTiny = a < 0x3f800000u ? 1u : 0u;
+  const uint32_t fixed =
+      uint32_t(int32_t(isTiny ? math::fromBits(a) * 8388608.0f : 0.0f));
+  const uint32_t normal = a - 0x3f000000u; // of the exponent that 0.5 has
+  const uint32_t code = ((isTiny                 ? fixed
+                          : normal < 0x40000000u ? normal
+                                                 : 0x40000000u) +
+                         added) >>
+                        22;
+  const uint32_t bounded = code < 0x7u ? code : 0x7u;
+  to.bits = uint8_t(a > 0x7f800000u ? 0x7u : ((u >> 28) & 0x8u) | bounded);
+}
 /// To the nearest power of two, ties up; what is negative, 0, infinite or no
 /// number has none and becomes NaN.
 HEDDLE_FN void narrow(float v, f8e8m0 &to) {

@@ -139,6 +139,12 @@ constexpr uint32_t dropoutThreshold(double rate) {
   return uint32_t(rate * 4294967296.0);
 }
 
+/// Gradients that are rounded at random draw words as masks do, at sites of
+/// their own: what is rounded has a name, and those of dropout are few.
+constexpr uint32_t roundingSite(uint64_t hash) {
+  return 0x80000000u | uint32_t(hash ^ (hash >> 32));
+}
+
 /// The words of columns 4 * quad to 4 * quad + 3.
 HEDDLE_FN Block dropoutBlock(uint64_t seed, uint32_t site, uint32_t plane,
                              uint32_t row, uint32_t quad) {

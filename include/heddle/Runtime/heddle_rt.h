@@ -277,8 +277,7 @@ typedef struct heddle_rt_gemm_args {
   /// blocks A lies as [m,k], B as [n,k], and batch is 1. Codes of 4 bits have
   /// blocks, and no gaps between rows.
   int64_t block_a, block_b, block_k;
-  /// Of blocks whose scales are F8E4M3: the operand's own, by which alpha is
-  /// multiplied; else NULL.
+  /// Beside F8E4M3 of blocks: those that alpha is multiplied by; else NULL.
   const float *tensor_scale_a, *tensor_scale_b;
 } heddle_rt_gemm_args;
 
@@ -288,8 +287,7 @@ heddle_rt_status heddle_rt_gemm(heddle_rt_stream *stream,
                                 const heddle_rt_gemm_args *args, const void *a,
                                 const void *b, void *c);
 
-/// amax = the largest magnitude of `elements` numbers (f32, bf16 or f16) that
-/// lie side by side, 0 of none; a NaN wins.
+/// amax = the largest magnitude of dense f32, bf16 or f16, 0 of none; NaN wins.
 heddle_rt_status heddle_rt_amax(heddle_rt_stream *stream, const char *name,
                                 const void *input, int64_t elements,
                                 heddle_rt_dtype dtype, float *amax);
@@ -302,9 +300,8 @@ heddle_rt_status heddle_rt_amax(heddle_rt_stream *stream, const char *name,
 /// nearest even and at most the largest number; scale = 1 / up. An amax of 0
 /// has up 1; one that is not finite has a scale of NaN.
 ///
-/// Where amax, that of the whole tensor, and blocks are both given, scales are
-/// of two levels (blockScale in heddle/Runtime/Scales.h): those of blocks
-/// F8E4M3, relative to `tensor_scale`.
+/// With the tensor's amax and blocks scales have two levels (blockScale in
+/// heddle/Runtime/Scales.h): F8E4M3 of blocks, relative to `tensor_scale`.
 typedef struct heddle_rt_quantize_args {
   const char *name;
   int64_t rows, columns; ///< of the input
@@ -317,6 +314,15 @@ typedef struct heddle_rt_quantize_args {
   /// amax is NULL unless they are F8E4M3. 0, both: one scale.
   int64_t block_rows, block_columns;
   float *tensor_scale; ///< written; NULL unless scales are F8E4M3
+  /// Not NULL, of F4E2M1: rounds at random (narrowAtRandom in Formats.h), by
+  /// the dropoutWord (Random.h) of seed, site, 0, the row's number and the
+  /// column.
+  const int64_t *seed;
+  const int32_t *token_numbers; ///< of each row of the input
+  uint32_t site;
+  /// Column (i, j, k) of the input, of such sizes, the last fastest, is
+  /// first_column + i, j and k times these strides, in the whole tensor.
+  int64_t first_column, column_sizes[3], column_strides[3];
 } heddle_rt_quantize_args;
 
 /// \return HEDDLE_RT_INVALID_ARGUMENT also where `codes` overlaps `input`.
@@ -324,6 +330,23 @@ heddle_rt_status heddle_rt_quantize(heddle_rt_stream *stream,
                                     const heddle_rt_quantize_args *args,
                                     const void *input, const float *amax,
                                     void *codes, void *scale);
+
+/// Mixes each `length` rows of a row-major matrix without gaps: H S input /
+/// sqrt(length), with Sylvester's Hadamard matrix and -1 on S's diagonal where
+/// `signs` has a bit, the lowest for the first row. Rows that are left over
+/// stay. Sums are in fp32, of rows 1 apart, then 2, 4, ..., rounded at the end.
+typedef struct heddle_rt_hadamard_args {
+  const char *name;
+  int64_t rows, columns;
+  int32_t length; ///< 1, 2, 4, 8, 16 or 32
+  uint32_t signs;
+  heddle_rt_dtype dtype; ///< f32, bf16 or f16
+} heddle_rt_hadamard_args;
+
+/// \return HEDDLE_RT_INVALID_ARGUMENT also where `output` overlaps `input`.
+heddle_rt_status heddle_rt_hadamard(heddle_rt_stream *stream,
+                                    const heddle_rt_hadamard_args *args,
+                                    const void *input, void *output);
 
 /// Distances in elements. The head's elements lie side by side.
 typedef struct heddle_rt_attention_strides {

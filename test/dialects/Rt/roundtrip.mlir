@@ -196,6 +196,15 @@ rt.program @two_ranks mesh [#rt.axis<"tp", 2>] arenas [#rt.arena<"compute", 4096
     rt.gemm "block.up" %u = %four * %weight transpose_b scaled %of_x, %of_w, %s, %t : !rt.buf<4x1xf8E4M3FN>, !rt.buf<1x1xf8E4M3FN>, !rt.buf<f32>, !rt.buf<f32> blocks [1, 16, 16] on "compute" m 4 n 16 k 8 lda 8 ldb 8 ldc 16 : !rt.buf<4x16xbf16>, !rt.buf<4x8xf4E2M1FN>, !rt.buf<16x8xf4E2M1FN>
   }
 
+  // CHECK-LABEL: rt.func @mixed_and_rounded_at_random
+  rt.func @mixed_and_rounded_at_random(%x: !rt.buf<4x8xbf16>, %tall: !rt.buf<32x8xbf16>, %mixed: !rt.buf<32x8xbf16>, %most: !rt.buf<f32>, %four: !rt.buf<4x8xf4E2M1FN>, %of_x: !rt.buf<4x1xf8E4M3FN>, %s: !rt.buf<f32>, %seed: !rt.buf<i64>, %numbers: !rt.buf<4xi32>) {
+    // CHECK: rt.hadamard "block.n2" %tall -> %mixed rows 32 length 16 signs 21930 on "compute" : !rt.buf<32x8xbf16> -> !rt.buf<32x8xbf16>
+    rt.hadamard "block.n2" %tall -> %mixed rows 32 length 16 signs 21930 on "compute" : !rt.buf<32x8xbf16> -> !rt.buf<32x8xbf16>
+    %first = rt.rank_index ["tp"] times 8
+    // CHECK: rt.quantize "block.d_n2" %x largest %most : !rt.buf<f32> -> %four, %of_x of %s : !rt.buf<f32> rows 4 blocks [1, 16] noise %seed, %numbers site 2147483653 sizes [8] strides [1] from %{{.*}} : !rt.buf<i64>, !rt.buf<4xi32> on "compute" : !rt.buf<4x8xbf16> -> !rt.buf<4x8xf4E2M1FN>, !rt.buf<4x1xf8E4M3FN>
+    rt.quantize "block.d_n2" %x largest %most : !rt.buf<f32> -> %four, %of_x of %s : !rt.buf<f32> rows 4 blocks [1, 16] noise %seed, %numbers site 2147483653 sizes [8] strides [1] from %first : !rt.buf<i64>, !rt.buf<4xi32> on "compute" : !rt.buf<4x8xbf16> -> !rt.buf<4x8xf4E2M1FN>, !rt.buf<4x1xf8E4M3FN>
+  }
+
   // CHECK-LABEL: rt.func @scaled_by_blocks
   rt.func @scaled_by_blocks(%x: !rt.buf<4x8xbf16>, %u: !rt.buf<4x16xbf16>, %weight: !rt.buf<16x8xf8E4M3FN>, %codes: !rt.buf<4x8xf8E4M3FN>, %many: !rt.buf<4x2xf32>, %few: !rt.buf<2x2xf32>) {
     // CHECK: rt.quantize "block.n2" %x -> %codes, %many rows 4 blocks [1, 4] on "compute" : !rt.buf<4x8xbf16> -> !rt.buf<4x8xf8E4M3FN>, !rt.buf<4x2xf32>

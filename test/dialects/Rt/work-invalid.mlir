@@ -14,6 +14,31 @@ rt.program @p mesh [#rt.axis<"tp", 2>] arenas [#rt.arena<"a", 1024>] streams [#r
 
 // -----
 
+// quantize C4
+rt.program @p mesh [#rt.axis<"tp", 2>] arenas [#rt.arena<"a", 1024>] streams [#rt.stream<"compute">] communicators [["tp"]] events ["e"] entry @step {
+  rt.func @f(%x: !rt.buf<4x8xf32>, %c: !rt.buf<4x8xf4E2M1FN>, %s: !rt.buf<4x2xf8E4M3FN>, %t: !rt.buf<f32>, %seed: !rt.buf<i64>, %numbers: !rt.buf<4xi32>) {
+    %first = rt.rank_index ["tp"]
+    // expected-error @below {{rounds codes of f4E2M1FN at random with a seed, a number for each of 4 rows, and places of all columns}}
+    rt.quantize "q" %x largest %t : !rt.buf<f32> -> %c, %s of %t : !rt.buf<f32> rows 4 blocks [1, 4] noise %seed, %numbers site 3 sizes [7] strides [1] from %first : !rt.buf<i64>, !rt.buf<4xi32> on "compute" : !rt.buf<4x8xf32> -> !rt.buf<4x8xf4E2M1FN>, !rt.buf<4x2xf8E4M3FN>
+  }
+  rt.func @step() {
+  }
+}
+
+// -----
+
+// hadamard C3
+rt.program @p mesh [#rt.axis<"tp", 2>] arenas [#rt.arena<"a", 1024>] streams [#rt.stream<"compute">] communicators [["tp"]] events ["e"] entry @step {
+  rt.func @f(%x: !rt.buf<4x8xf32>, %y: !rt.buf<4x8xf32>) {
+    // expected-error @below {{mixes 3 rows with signs 1, expected a power of two up to 32 and as many bits}}
+    rt.hadamard "q" %x -> %y rows 4 length 3 signs 1 on "compute" : !rt.buf<4x8xf32> -> !rt.buf<4x8xf32>
+  }
+  rt.func @step() {
+  }
+}
+
+// -----
+
 // gemm C6
 rt.program @p mesh [#rt.axis<"tp", 2>] arenas [#rt.arena<"a", 1024>] streams [#rt.stream<"compute">] communicators [["tp"]] events ["e"] entry @step {
   rt.func @f(%x: !rt.buf<4x8xf8E4M3FN>, %w: !rt.buf<8x8xf8E5M2>, %h: !rt.buf<4x8xbf16>, %s: !rt.buf<f32>) {

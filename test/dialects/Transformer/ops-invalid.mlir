@@ -21,7 +21,7 @@ func.func @contract_c1(%x: tensor<8x8xf32>, %w: tensor<16x8xf32>) {
 
 func.func @contract_c2(%x: tensor<4x8xf8E4M3FN>, %w: tensor<16x8xf8E4M3FN>, %s: tensor<f32>) {
   // expected-error @below {{has 1 scales, expected one of each operand or none}}
-  %0 = "transformer.contract"(%x, %w, %s) <{spec = "b d, f d -> b f"}> : (tensor<4x8xf8E4M3FN>, tensor<16x8xf8E4M3FN>, tensor<f32>) -> tensor<4x16xf32>
+  %0 = "transformer.contract"(%x, %w, %s) <{operandSegmentSizes = array<i32: 1, 1, 1, 0, 0>, spec = "b d, f d -> b f"}> : (tensor<4x8xf8E4M3FN>, tensor<16x8xf8E4M3FN>, tensor<f32>) -> tensor<4x16xf32>
   return
 }
 
@@ -37,7 +37,7 @@ func.func @quantize_c1(%x: tensor<4x8xbf16>, %amax: tensor<f32>) {
 
 func.func @quantize_f2(%x: tensor<4x8xbf16>, %amax: tensor<f32>) {
   // expected-error @below {{factor 'q1' has size 8, but dim 0 of result 0 has size 4}}
-  %c, %s = "transformer.quantize"(%x, %amax) <{rotate = 1 : i64}> : (tensor<4x8xbf16>, tensor<f32>) -> (tensor<4x8xf8E4M3FN>, tensor<f32>)
+  %c, %s = "transformer.quantize"(%x, %amax) <{operandSegmentSizes = array<i32: 1, 1, 0, 0>, rotate = 1 : i64}> : (tensor<4x8xbf16>, tensor<f32>) -> (tensor<4x8xf8E4M3FN>, tensor<f32>)
   return
 }
 
@@ -94,6 +94,30 @@ func.func @quantize_c2(%x: tensor<4x8xbf16>, %amax: tensor<f32>) {
 func.func @contract_c2(%x: tensor<4x8xf4E2M1FN>, %w: tensor<5x8xf4E2M1FN>, %s: tensor<f32>) {
   // expected-error @below {{has 4 scales, expected one of each operand or none}}
   %y = transformer.contract "a k, c k -> a c" %x, %w scaled %s, %s, %s, %s : (tensor<4x8xf4E2M1FN>, tensor<5x8xf4E2M1FN>, tensor<f32>, tensor<f32>, tensor<f32>, tensor<f32>) -> tensor<4x5xbf16>
+  return
+}
+
+// -----
+
+func.func @quantize_c4(%x: tensor<4x8xbf16>, %amax: tensor<f32>, %seed: tensor<i64>, %numbers: tensor<4xi32>) {
+  // expected-error @below {{rounds f4E2M1FN at random, with a site, got 'tensor<4x8xf8E4M3FN>'}}
+  %c, %s = transformer.quantize %x, %amax noise %seed, %numbers site 3 : (tensor<4x8xbf16>, tensor<f32>, tensor<i64>, tensor<4xi32>) -> (tensor<4x8xf8E4M3FN>, tensor<f32>)
+  return
+}
+
+// -----
+
+func.func @hadamard_c1(%x: tensor<4x8xbf16>) {
+  // expected-error @below {{mixes rows of 3 dimensions of 2}}
+  %y = transformer.hadamard %x over 3 length 4 signs 1 : (tensor<4x8xbf16>) -> tensor<4x8xbf16>
+  return
+}
+
+// -----
+
+func.func @hadamard_c2(%x: tensor<4x8xbf16>) {
+  // expected-error @below {{mixes 4 rows with signs 16, expected a power of two up to 32 and as many bits}}
+  %y = transformer.hadamard %x over 1 length 4 signs 16 : (tensor<4x8xbf16>) -> tensor<4x8xbf16>
   return
 }
 

@@ -50,6 +50,17 @@ func.func @scaled_at_two_levels(%n2: tensor<4x32x64xbf16>, %n2_amax: tensor<f32>
   return
 }
 
+// CHECK-LABEL: func.func @mixed_and_rounded_at_random(
+// CHECK-NEXT:    {{.*}} = transformer.hadamard {{%[^ ,:)]+}} over 2 length 16 signs 21930 : (tensor<4x32x64xbf16>) -> tensor<4x32x64xbf16>
+// CHECK-NEXT:    {{.*}} = transformer.quantize {{%[^ ,:)]+}}, {{%[^ ,:)]+}} noise {{%[^ ,:)]+}}, {{%[^ ,:)]+}} site 2147483653 blocks [1, 16] over 1 : (tensor<4x32x64xbf16>, tensor<f32>, tensor<i64>, tensor<4x32xi32>) -> (tensor<4x32x64xf4E2M1FN>, tensor<128x4xf8E4M3FN>, tensor<f32>)
+// CHECK-NEXT:    {{.*}} = transformer.contract "b s f, f d -> b s d" {{%[^ ,:)]+}}, {{%[^ ,:)]+}} noise {{%[^ ,:)]+}}, {{%[^ ,:)]+}} : (tensor<4x32x64xbf16>, tensor<64x8xbf16>, tensor<i64>, tensor<4x32xi32>) -> tensor<4x32x8xbf16>
+func.func @mixed_and_rounded_at_random(%n2: tensor<4x32x64xbf16>, %n2_amax: tensor<f32>, %w: tensor<64x8xbf16>, %seed: tensor<i64>, %numbers: tensor<4x32xi32>) {
+  %n2_mixed = transformer.hadamard %n2 over 2 length 16 signs 21930 : (tensor<4x32x64xbf16>) -> tensor<4x32x64xbf16>
+  %d_codes, %d_of_blocks, %d_of_all = transformer.quantize %n2, %n2_amax noise %seed, %numbers site 2147483653 blocks [1, 16] over 1 : (tensor<4x32x64xbf16>, tensor<f32>, tensor<i64>, tensor<4x32xi32>) -> (tensor<4x32x64xf4E2M1FN>, tensor<128x4xf8E4M3FN>, tensor<f32>)
+  %d = transformer.contract "b s f, f d -> b s d" %n2, %w noise %seed, %numbers : (tensor<4x32x64xbf16>, tensor<64x8xbf16>, tensor<i64>, tensor<4x32xi32>) -> tensor<4x32x8xbf16>
+  return
+}
+
 // CHECK-LABEL: func.func @add(
 // CHECK-NEXT:    {{.*}} = transformer.add {{%[^ ,:)]+}}, {{%[^ ,:)]+}} : (tensor<4x32x64xf32>, tensor<4x32x64xf32>) -> tensor<4x32x64xf32>
 func.func @add(%x: tensor<4x32x64xf32>, %delta: tensor<4x32x64xf32>) {

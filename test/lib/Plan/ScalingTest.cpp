@@ -92,6 +92,10 @@ TEST(Scaling, BlocksHaveALength) {
   // A key of nobody: scales belong to tensors.
   EXPECT_THAT(fault(R"({"recipe": "fp8", "block_length": 16})"),
               HasSubstr("unknown key 'precision.block_length'"));
+  for (const char *length : {"3", "64"})
+    EXPECT_THAT(fault(fmt::format(
+                    R"({{"recipe": "nvfp4", "block_length": {}}})", length)),
+                HasSubstr("mixes as many tokens: expected 1, 2, 4, 8, 16"));
   // Each recipe has its own.
   EXPECT_THAT(fault(R"({"recipe": "nvfp4", "scaling": "current"})"),
               HasSubstr("nvfp4"));

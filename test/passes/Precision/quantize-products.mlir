@@ -73,6 +73,28 @@ func.func @blocks(%d_g: tensor<2x32x48xbf16> {transformer.as = "d_g"}, %n2: tens
   return %d_n2, %d_wg : tensor<2x32x64xbf16>, tensor<48x64xf32>
 }
 
+// Codes of 4 bits: a weight's gradient is of operands that are mixed alike, the
+// left one rounded at random, where the rank's part stands in the whole tensor.
+//
+// CHECK-LABEL: func.func @fours(
+// CHECK-NEXT:    %d_g_amax = transformer.amax
+// CHECK-NEXT:    %d_g_codes, %d_g_scale, %d_g_tensor_scale = transformer.quantize %{{.*}}, %d_g_amax noise %{{.*}}, %{{.*}} site 5 blocks [1, 16] over 1 shards {q2 = #dist.shard<#{{.*}}, ["tp"], 96>} {{.*}}: (tensor<2x32x48xbf16>, tensor<f32>, tensor<i64>, tensor<2x32xi32>) -> (tensor<2x32x48xf4E2M1FN>, tensor<64x3xf8E4M3FN>, tensor<f32>)
+// CHECK-NEXT:    %wg_amax = transformer.amax
+// CHECK-NEXT:    %wg_turned_codes, %wg_turned_scale, %wg_turned_tensor_scale = transformer.quantize %{{.*}}, %wg_amax rotate 1 blocks [16, 16] over 1 {as
+// CHECK-NEXT:    %d_n2 = transformer.contract "b s f, d f -> b s d" %d_g_codes, %wg_turned_codes scaled %d_g_scale, %wg_turned_scale, %d_g_tensor_scale, %wg_turned_tensor_scale blocks [1, 16, 16] {as = ["d_n2"]}
+// CHECK-NEXT:    %d_g_mixed = transformer.hadamard %{{.*}} over 2 length 16 signs 9 {as
+// CHECK-NEXT:    %d_g_mixed_amax = transformer.amax %d_g_mixed
+// CHECK-NEXT:    %d_g_mixed_turned_codes, %{{.*}}, %{{.*}} = transformer.quantize %d_g_mixed, %d_g_mixed_amax noise %{{.*}}, %{{.*}} site 6 rotate 2 blocks [1, 16] over 2 shards {q2 = #dist.shard
+// CHECK-NEXT:    %n2_mixed = transformer.hadamard %{{.*}} over 2 length 16 signs 9 {as
+// CHECK-NEXT:    %n2_mixed_amax = transformer.amax %n2_mixed
+// CHECK-NEXT:    %n2_mixed_turned_codes, %{{.*}}, %{{.*}} = transformer.quantize %n2_mixed, %n2_mixed_amax rotate 2 blocks [1, 16] over 2 {as
+// CHECK-NEXT:    %d_wg = transformer.contract "f b s, d b s -> f d" %d_g_mixed_turned_codes, %n2_mixed_turned_codes
+func.func @fours(%d_g: tensor<2x32x48xbf16> {transformer.as = "d_g"}, %n2: tensor<2x32x64xbf16> {transformer.as = "n2"}, %wg: tensor<48x64xbf16> {transformer.as = "wg"}, %seed: tensor<i64>, %numbers: tensor<2x32xi32>) -> (tensor<2x32x64xbf16>, tensor<48x64xf32>) {
+  %d_n2 = transformer.contract "b s f, f d -> b s d" %d_g, %wg noise %seed, %numbers shards {f = #dist.shard<#mesh, ["tp"], 96>} {as = ["d_n2"], transformer.scale_axes = [[], []], transformer.scaled = {blocks = array<i64: 1, 16, 16>, formats = [f4E2M1FN, f4E2M1FN], scales = f8E4M3FN, site = 5 : i64}} : (tensor<2x32x48xbf16>, tensor<48x64xbf16>, tensor<i64>, tensor<2x32xi32>) -> tensor<2x32x64xbf16>
+  %d_wg = transformer.contract "b s f, b s d -> f d" %d_g, %n2 noise %seed, %numbers shards {f = #dist.shard<#mesh, ["tp"], 96>} {as = ["d_wg"], transformer.scale_axes = [[], []], transformer.scaled = {blocks = array<i64: 1, 1, 16>, formats = [f4E2M1FN, f4E2M1FN], scales = f8E4M3FN, signs = 9 : i64, site = 6 : i64}} : (tensor<2x32x48xbf16>, tensor<2x32x64xbf16>, tensor<i64>, tensor<2x32xi32>) -> tensor<48x64xf32>
+  return %d_n2, %d_wg : tensor<2x32x64xbf16>, tensor<48x64xf32>
+}
+
 // The pass's own example; what is scaled already is left alone.
 func.func @example(%n2: tensor<2x32x64xbf16>, %wg: tensor<48x64xbf16>) -> (tensor<2x32x48xbf16>, tensor<2x32x48xbf16>) {
   %h = transformer.contract "b s d, f d -> b s f" %n2, %wg {transformer.scale_axes = [[], ["tp"]], transformer.scaled = {formats = [f8E4M3FN, f8E4M3FN]}} : (tensor<2x32x64xbf16>, tensor<48x64xbf16>) -> tensor<2x32x48xbf16>
