@@ -9,11 +9,20 @@ using namespace heddle;
 using namespace heddle::precision;
 using namespace heddle::transformer;
 
-/// The layer of the states that are loaded beside a call.
+/// The layer of the states that are loaded beside a call, or that its gradients
+/// are added to: weights' gradients read no state.
 static Value layerBeside(Operation *call) {
-  for (auto load : call->getBlock()->getOps<LoadOp>())
-    if (load.getIndex() && load->isBeforeInBlock(call))
+  auto isKnown = [&](Value layer) {
+    Operation *maker = layer ? layer.getDefiningOp() : nullptr;
+    return layer && (!maker || maker->getBlock() != call->getBlock() ||
+                     maker->isBeforeInBlock(call));
+  };
+  for (Operation &op : *call->getBlock()) {
+    if (auto load = dyn_cast<LoadOp>(op); load && isKnown(load.getIndex()))
       return load.getIndex();
+    if (auto sum = dyn_cast<AccumulateOp>(op); sum && isKnown(sum.getIndex()))
+      return sum.getIndex();
+  }
   return {};
 }
 
@@ -29,7 +38,7 @@ FailureOr<SmallVector<LayerCall>> precision::findLayerCalls(func::FuncOp step) {
     for (StringRef callee : callees)
       call.functions.push_back(module.lookupSymbol<func::FuncOp>(callee));
     if (!call.layer) {
-      op->emitOpError() << "stands beside no load of a layer's state";
+      op->emitOpError() << "stands beside nothing of a layer's state";
       return WalkResult::interrupt();
     }
     calls.push_back(call);

@@ -16,7 +16,7 @@ struct LayerCall {
 };
 
 /// Those of a step, in its order. Fails with a message where a call stands
-/// beside no load of a layer's state.
+/// beside nothing of a layer's state.
 mlir::FailureOr<llvm::SmallVector<LayerCall>>
 findLayerCalls(mlir::func::FuncOp step);
 

@@ -30,7 +30,7 @@ DELAYED = {"recipe": "fp8", "scaling": "delayed", "amax_history": HISTORY}
 
 
 def plan(pp, dp, tp, **rest):
-    return loss_scale.plan(pp, dp, tp, **{"precision": DELAYED, **rest})
+    return {**loss_scale.plan(pp, dp, tp, precision=DELAYED), **rest}
 
 
 def numbers(data):
@@ -140,7 +140,10 @@ def check_layouts(heddle, folder):
     _, _, before = train(base, STEPS - 1)
     saved = checkpoint(base, STEPS - 1)
     _, _, wanted = train(base, STEPS, "--resume")
-    for name, other in (("pp 2, tp 2", plan(2, 1, 2)), ("dp 4, ZeRO 3", plan(1, 4, 1, zero={"stage": 3})),
+    both = {"layers": [["0..1", "2"], ["2", "0..1"]], "embedding": [0, 0], "head": [1, 0], "schedule": "dualpipe"}
+    for name, other in (("pp 2, tp 2", plan(2, 1, 2)),
+                        ("two copies", plan(2, 1, 1, micro_batch=2, micro_batches=4, stages=both)),
+                        ("dp 4, ZeRO 3", plan(1, 4, 1, zero={"stage": 3})),
                         ("one", plan(1, 1, 1)), ("bf16", plan(1, 2, 1, precision="bf16"))):
         program = Program(heddle, folder, name, other)
         shutil.copytree(saved, checkpoint(program, STEPS - 1))
