@@ -46,15 +46,31 @@ static ModelConfig modelOfOne(const ModelConfig &model) {
   return standIn;
 }
 
-/// A plan of one layer and one sequence, in a format that is compiled.
+/// A plan of one layer and one sequence.
 static PlanPoint pointOfOne(const PlanPoint &point) {
   PlanPoint one;
   one.tp = point.tp;
   one.sequenceParallel = point.sequenceParallel;
   one.layers = {1};
-  one.recipe = point.recipe == "fp32" ? "fp32" : "bf16";
+  one.recipe = point.recipe;
+  one.scaling = point.scaling;
+  one.blockLength = point.blockLength;
+  one.attention = point.attention;
+  one.dropoutMasks = point.dropoutMasks;
+  one.save = point.save;
   one.overlaps = false;
   return one;
+}
+
+/// Of choices that decide what values there are.
+static std::int64_t formsOf(const PlanPoint &point) {
+  return point.blockLength << 9 |
+         std::int64_t{point.scaling == "delayed"} << 8 |
+         std::int64_t{point.scaling == "mxfp8"} << 7 |
+         formatBits(point.recipe) << 3 |
+         std::int64_t{point.attention == PlanAttention::Unfused} << 2 |
+         std::int64_t{point.dropoutMasks == PlanMasks::Saved} << 1 |
+         std::int64_t{point.save == PlanSave::LinearInputs};
 }
 
 const PointShape &EstimateTables::shapeOf(const PlanPoint &point) {
@@ -64,7 +80,8 @@ const PointShape &EstimateTables::shapeOf(const PlanPoint &point) {
                         point.microBatch,
                         point.sequenceParallel,
                         static_cast<std::int64_t>(point.context),
-                        formatBits(point.recipe)};
+                        formsOf(point),
+                        point.overlaps};
   auto found = shapes.find(key);
   if (found == shapes.end())
     found = shapes.emplace(key, makeShape(point)).first;
@@ -85,6 +102,7 @@ public:
     whole = layersUnder(choice, forward, {backward}, saved, sizes);
     split = layersUnder(choice, forward, halvesOf(backward), saved, sizes);
     kept = keptValues(split);
+    readByInputs = readOutside(split.backward[0]);
     readByWeights = readOutside(split.backward[1]);
   }
 
@@ -102,8 +120,11 @@ public:
       if (withMlp || !isOfMlp(each.name)) {
         LayerValue &value = find("", each.name, each.bytes);
         value.saved |= bit;
-        value.forWeights |= isForWeights(savedKey(each.name, sizes)) ? bit : 0;
+        const std::string key = savedKey(each.name, sizes);
+        value.forWeights |= isForWeights(key) ? bit : 0;
+        value.forInputs |= std::ranges::count(readByInputs, key) > 0 ? bit : 0;
         value.goesOn = each.name == "x2";
+        value.bit = *readOffloaded(each.name);
       }
     for (const BlockValue &each : kept)
       if (withMlp || !isOfMlp(each.key))
@@ -141,7 +162,7 @@ private:
   const std::int64_t edge;
   LayersUnder whole, split;
   std::vector<BlockValue> kept;
-  std::vector<std::string> readByWeights;
+  std::vector<std::string> readByInputs, readByWeights;
 };
 } // namespace
 
@@ -176,6 +197,19 @@ static StandIn makeStandIn(const ModelConfig &model, const RankSizes &sizes) {
   return made;
 }
 
+std::uint32_t LayerShape::mayGoToHost(Choices choices) const {
+  std::uint32_t bits = 0;
+  for (const LayerValue &value : values)
+    bits |= !value.goesOn && (choices & ~value.saved) == 0 ? value.bit : 0;
+  return bits;
+}
+
+std::uint32_t PointShape::mayGoToHost(Choices choices) const {
+  // A kind of layers that there is none of has no values.
+  return (plain.values.empty() ? ~0u : plain.mayGoToHost(choices)) &
+         (sparse.values.empty() ? ~0u : sparse.mayGoToHost(choices));
+}
+
 void LayerShape::sum() {
   auto sumOf = [&](PointRecompute kind) {
     SavedBytes bytes;
@@ -196,11 +230,12 @@ void LayerShape::sum() {
 const Result<StandIn> &EstimateTables::standInOf(const PlanPoint &point) {
   const PlanPoint plan = pointOfOne(point);
   const std::int64_t length = train.sequenceLength / point.cp;
-  // Nothing but the length differs between those that need no padding.
-  const bool isWhole = length % plan.tp == 0;
+  // Nothing but the length differs between those that need no padding and have
+  // no matrix of a square.
+  const bool isWhole =
+      length % plan.tp == 0 && plan.attention == PlanAttention::Flash;
   const std::array<std::int64_t, 4> key = {plan.tp, plan.sequenceParallel,
-                                           formatBits(plan.recipe),
-                                           isWhole ? 0 : length};
+                                           formsOf(plan), isWhole ? 0 : length};
   auto found = standIns.find(key);
   if (found != standIns.end())
     return found->second;
@@ -233,6 +268,12 @@ PointShape EstimateTables::makeShape(const PlanPoint &point) {
                               train.sequenceLength, point.cp);
     return shape;
   }
+  if (point.cp > 1 && point.attention == PlanAttention::Unfused) {
+    shape.fault = fmt::format("attention \"unfused\" has the scores of whole "
+                              "sequences, cp {} has parts of them",
+                              point.cp);
+    return shape;
+  }
   const Result<StandIn> &standIn = standInOf(point);
   if (!standIn) {
     shape.fault = standIn.message();
@@ -249,6 +290,7 @@ PointShape EstimateTables::makeShape(const PlanPoint &point) {
     shape.sparse = standIn->withoutMlp;
   for (LayerShape *layer : {&shape.plain, &shape.sparse})
     scale(*layer, standIn->sizes.tokens(), sizes.tokens());
+  sizes.storage.overlaps = point.overlaps;
   if (sizes.formats.scaling)
     for (const auto &[at, kind] : kKinds)
       shape.plain.frames[static_cast<std::size_t>(at)] =
@@ -446,142 +488,4 @@ void EstimateTables::setRecomputed(HeldByPlace &held, const PlanPoint &point,
     layers.sparseAgain = sparseLayers(
         layers.first, std::min(layers.all(), held.recomputed[chunk]));
   }
-}
-
-//===----------------------------------------------------------------------===//
-// States
-//===----------------------------------------------------------------------===//
-
-const EstimateTables::Elements &
-EstimateTables::elementsOf(const PlanPoint &point) {
-  Elements &list = elements[{point.tp, point.ep}];
-  if (list.empty())
-    for (const ParameterFamily &family : families)
-      list.push_back(partElements(point, model, family));
-  return list;
-}
-
-namespace {
-/// Bytes of one parameter in the forms that a plan stores it in.
-class ParameterBytes {
-public:
-  ParameterBytes(const PlanPoint &point, std::int64_t elements,
-                 std::int64_t shards)
-      : point(point), elements(elements), isSharded(shards > 1),
-        row(shards > 1 ? rowElements(elements, shards) : elements),
-        run(row / shards) {}
-
-  std::int64_t stored() const {
-    return alignBytes((point.zeroStage >= 3 ? run : row) *
-                      point.computeBytes());
-  }
-  std::int64_t whole() const { return alignBytes(row * point.computeBytes()); }
-  std::int64_t sum() const {
-    const bool inRuns = point.zeroStage >= 2 && isSharded &&
-                        point.reduce == PlanReduce::EveryMicroBatch;
-    return alignBytes((inRuns ? run : row) * gradientBytes());
-  }
-  std::int64_t made() const { return elements * gradientBytes(); }
-  std::int64_t optimizer(bool isAdamW) const {
-    const std::int64_t numbers =
-        (isAdamW ? 2 : 0) + (point.hasMaster() ? 1 : 0);
-    return numbers * alignBytes(run * kFloat);
-  }
-  std::int64_t onItsWay() const { return elements * reduceBytes(); }
-  /// This end's sum and the other's, cast to what they are reduced in.
-  std::int64_t ofBothEnds() const {
-    const std::int64_t each = (isSharded ? run : elements) * reduceBytes();
-    return formatBits(point.reduceFormat) == formatBits(point.gradients)
-               ? 2 * each
-               : 2 * each + (isSharded ? row * reduceBytes() : each);
-  }
-
-private:
-  std::int64_t gradientBytes() const {
-    return point.gradients == "fp32" ? 4 : 2;
-  }
-  std::int64_t reduceBytes() const {
-    return point.reduceFormat == "fp32" ? 4 : 2;
-  }
-  const PlanPoint &point;
-  const std::int64_t elements;
-  const bool isSharded;
-  const std::int64_t row, run;
-};
-} // namespace
-
-void StateBytes::add(const StateBytes &other, std::int64_t times) {
-  parameters += times * other.parameters;
-  gradients += times * other.gradients;
-  optimizer += times * other.optimizer;
-  copies += times * other.copies;
-  copiesForBackward += times * other.copiesForBackward;
-  made += times * other.made;
-  largest = std::max(largest, times > 0 ? other.largest : 0);
-}
-
-SegmentStates EstimateTables::makeSegments(const PlanPoint &point) {
-  const Elements &list = elementsOf(point);
-  const bool isAdamW = train.optimizer.kind == OptimizerKind::AdamW;
-  SegmentStates made;
-  for (std::size_t i = 0; i < families.size(); ++i) {
-    const ParameterFamily &family = families[i];
-    const ParameterBytes each(point, list[i], shardsOf(point, family));
-    StateBytes bytes;
-    bytes.parameters = each.stored();
-    bytes.gradients = each.sum();
-    bytes.optimizer = each.optimizer(isAdamW);
-    bytes.copies = each.whole();
-    bytes.copiesForBackward = isReadByBackward[i] ? each.whole() : 0;
-    bytes.made = each.made();
-    bytes.largest = each.onItsWay();
-    const std::vector<std::int64_t> &numbers = family.layerNumbers;
-    auto isIn = [&](bool sparse) {
-      return numbers.empty() ||
-             isSparse[static_cast<std::size_t>(numbers.front())] == sparse;
-    };
-    if (family.segment == Segment::Embedding)
-      made.embedding.add(bytes, 1);
-    if (family.segment == Segment::Embedding && !family.alias.empty()) {
-      made.tiedTable.add(bytes, 1);
-      made.ofBothEnds = each.ofBothEnds();
-    }
-    if (family.segment == Segment::Head)
-      made.head.add(bytes, 1);
-    if (family.segment == Segment::Block && isIn(false))
-      made.plain.add(bytes, 1);
-    if (family.segment == Segment::Block && isIn(true))
-      made.sparse.add(bytes, 1);
-  }
-  made.bucket = point.bucketBytes * (point.reduceFormat == "fp32" ? 4 : 2) /
-                (point.gradients == "fp32" ? 4 : 2);
-  return made;
-}
-
-const SegmentStates &EstimateTables::segmentsOf(const PlanPoint &point) {
-  const SegmentKey key = {point.tp,
-                          point.ep,
-                          point.zeroStage,
-                          point.zeroStage == 0 ? 1 : point.shardGroup,
-                          static_cast<std::int64_t>(point.reduce),
-                          formatBits(point.recipe),
-                          formatBits(point.gradients),
-                          formatBits(point.reduceFormat),
-                          point.bucketBytes};
-  auto found = segments.find(key);
-  if (found == segments.end())
-    found = segments.emplace(key, makeSegments(point)).first;
-  return found->second;
-}
-
-StateBytes EstimateTables::statesOf(const SegmentStates &segments,
-                                    const HeldByPlace &held) {
-  StateBytes bytes;
-  bytes.add(segments.plain, held.plain);
-  bytes.add(segments.sparse, held.sparse);
-  bytes.add(segments.embedding, held.hasEmbedding);
-  bytes.add(segments.head, held.hasHead);
-  // The head reads a tied table too; where both are, it is there once.
-  bytes.add(segments.tiedTable, held.hasHead && !held.hasEmbedding);
-  return bytes;
 }

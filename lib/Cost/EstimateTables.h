@@ -38,8 +38,10 @@ struct LayerValue {
   std::int64_t bytes = 0;
   Choices saved = 0;      ///< by forward
   Choices forWeights = 0; ///< of these: weight gradients apart read it
+  Choices forInputs = 0;  ///< the same of input gradients
   Choices kept = 0;       ///< by input gradients, for such
   bool goesOn = false;    ///< as it is, to the next block
+  std::uint32_t bit = 0;  ///< of what is saved, of `savedNames`
 };
 
 /// One kind of layer.
@@ -49,6 +51,9 @@ struct LayerShape {
   LayerSaved saved;                  ///< sums of the values
 
   void sum();
+  /// What may be on the host, as bits: what is saved under all of \p choices
+  /// and does not go on.
+  std::uint32_t mayGoToHost(Choices choices) const;
 };
 
 /// What depends on the split of one micro-batch alone: bytes.
@@ -58,6 +63,9 @@ struct PointShape {
   std::int64_t headFrame = 0;
   std::int64_t edge = 0; ///< of what flows between blocks
   std::int64_t inputsPerMicroBatch = 0;
+
+  /// The same of all its layers.
+  std::uint32_t mayGoToHost(Choices choices) const;
 };
 
 /// One dense layer and one sequence. All of it grows with the number of tokens,
@@ -97,6 +105,19 @@ struct StateBytes {
   void add(const StateBytes &other, std::int64_t times);
 };
 
+/// Bytes of the optimizer's numbers on the device where they are on the host: a
+/// parameter's rows are there until the next one's have come. Of families that
+/// follow each other, one row of each.
+struct OptimizerRows {
+  std::int64_t first = 0, last = 0, pair = 0;
+
+  void add(std::int64_t bytes) {
+    first = pair == 0 ? bytes : first;
+    pair = std::max(pair, last + bytes);
+    last = bytes;
+  }
+};
+
 /// Of one layer of each kind, and of the ends.
 struct SegmentStates {
   StateBytes plain, sparse, embedding, head;
@@ -104,6 +125,7 @@ struct SegmentStates {
   /// While its gradients of the two ends of a chain are added.
   std::int64_t ofBothEnds = 0;
   std::int64_t bucket = 0; ///< as large as gradients are put together
+  OptimizerRows rowsOfEmbedding, rowsOfTable, rowsOfBlock, rowsOfHead;
 };
 
 class EstimateTables {
@@ -155,7 +177,7 @@ private:
   std::vector<bool> isSparse;             ///< of each layer
   std::vector<std::int64_t> sparseBefore; ///< of the first i layers
   std::vector<bool> isReadByBackward;     ///< of each family
-  using ShapeKey = std::array<std::int64_t, 7>;
+  using ShapeKey = std::array<std::int64_t, 8>;
   using SegmentKey = std::array<std::int64_t, 9>;
   std::unordered_map<ShapeKey, PointShape, NumbersHash> shapes;
   std::map<std::array<std::int64_t, 4>, Result<StandIn>> standIns;

@@ -1,6 +1,7 @@
 #include "PlaceEstimate.h"
 
 #include <algorithm>
+#include <functional>
 
 using namespace heddle;
 using namespace heddle::detail;
@@ -14,6 +15,9 @@ struct FitTable::Place {
   // are; -1 where nobody asked; and frames, without recompute and by kind.
   std::array<std::vector<std::int64_t>, 3> rest;
   std::array<std::int64_t, 3> restOfAll = {-1, -1, -1};
+  /// With so much of all layers on the host, in so many rows.
+  std::vector<std::pair<std::array<std::int64_t, 3>, std::int64_t>>
+      restOffloaded;
   std::int64_t headFrame = 0;
   std::array<std::int64_t, 3> blockFrame = {}, forwardFrame = {};
   // Of the storage that was taken.
@@ -83,14 +87,28 @@ void FitTable::takeOnlyStates(const PlanPoint &storage) {
         place.ofEmbedding = place.ofEnds = 0;
 }
 
+std::int64_t &FitTable::restOf(Place &place, PointRecompute kind,
+                               std::int64_t count, bool isAll) const {
+  const auto at = static_cast<std::size_t>(kind);
+  if (point.offloaded) {
+    const std::array<std::int64_t, 3> key = {static_cast<std::int64_t>(kind),
+                                             point.offloaded, point.prefetch};
+    for (auto &[known, bytes] : place.restOffloaded)
+      if (known == key)
+        return bytes;
+    return place.restOffloaded.emplace_back(key, -1).second;
+  }
+  return isAll ? place.restOfAll[at]
+               : place.rest[at][static_cast<std::size_t>(count)];
+}
+
 /// Of the storage that was taken, with so many layers computed again: all of
 /// the model's, or not.
 std::int64_t FitTable::bytesOf(std::size_t index, PointRecompute kind,
                                std::int64_t count, bool isAll) {
   Place &place = places[index];
   const auto at = static_cast<std::size_t>(kind);
-  std::int64_t &rest = isAll ? place.restOfAll[at]
-                             : place.rest[at][static_cast<std::size_t>(count)];
+  std::int64_t &rest = restOf(place, kind, count, isAll);
   if (rest < 0) {
     point.recompute = kind;
     tables.setRecomputed(place.held, point, static_cast<std::int64_t>(index),
@@ -156,6 +174,53 @@ bool FitTable::fitsWithAll(PointRecompute kind, std::int64_t capacity,
       return false;
   }
   return !places.empty();
+}
+
+const std::vector<std::uint32_t> &FitTable::offloads(PointRecompute kind) {
+  std::optional<std::vector<std::uint32_t>> &made =
+      sets[static_cast<std::size_t>(kind)];
+  if (!made)
+    made = makeOffloads(kind);
+  return *made;
+}
+
+std::vector<std::uint32_t> FitTable::makeOffloads(PointRecompute kind) const {
+  const LayerShape &layer =
+      shape.plain.values.empty() ? shape.sparse : shape.plain;
+  const std::uint32_t may = shape.mayGoToHost(choice(kind));
+  std::vector<std::pair<std::int64_t, std::uint32_t>> values;
+  std::int64_t all = 0;
+  for (const LayerValue &value : layer.values)
+    if (value.bit & may) {
+      values.emplace_back(value.bytes, value.bit);
+      all += value.bytes;
+    }
+  std::ranges::stable_sort(values, std::greater<>(),
+                           &std::pair<std::int64_t, std::uint32_t>::first);
+  constexpr std::int64_t few = 100; // statistics are not worth a copy
+  std::vector<std::uint32_t> list;
+  for (const auto &[bytes, bit] : values)
+    if (bytes > all / few)
+      list.push_back((list.empty() ? 0 : list.back()) | bit);
+  return list;
+}
+
+bool FitTable::fitsOffloaded(PointRecompute kind, std::uint32_t offloaded,
+                             std::int64_t capacity,
+                             std::vector<std::int64_t> &layers) {
+  if (offloaded & ~shape.mayGoToHost(choice(kind)))
+    return false;
+  point.offloaded = offloaded;
+  layers.clear();
+  bool fits = !places.empty();
+  for (std::size_t i = 0; fits && i < places.size(); ++i) {
+    const std::int64_t count =
+        kind == PointRecompute::None ? 0 : places[i].layers;
+    layers.push_back(count);
+    fits = bytesOf(i, kind, count, true) <= capacity;
+  }
+  point.offloaded = 0;
+  return fits;
 }
 
 std::optional<std::int64_t> FitTable::leastBytes(PointRecompute kind) {

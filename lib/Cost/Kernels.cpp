@@ -165,17 +165,27 @@ double KernelTimes::attentionBackward(const Attention &attention) const {
                               attentionWork(surface, attention, processors);
 }
 
-/// Products over the whole square, and kernels on its scores: forward writes
-/// masked probabilities (4 bytes read and written), dropout reads and writes
-/// them with a mask (5); backward reads and writes in dropout (5) and softmax
-/// (6).
+double KernelTimes::attentionScores(const Attention &attention) const {
+  const double rows = attention.heads * attention.queries;
+  const Product scores{rows, attention.queries, attention.headSize,
+                       attention.format};
+  constexpr double ofSoftmax = 4; // a kernel of its own, like dropout
+  return product(scores) + memory(ofSoftmax * rows * attention.queries) +
+         memory((attention.scoreBytes - ofSoftmax) * rows * attention.queries);
+}
+
+/// Products over the whole square, and kernels on its scores.
 double KernelTimes::materialized(const Attention &attention,
                                  bool backward) const {
   const double rows = attention.heads * attention.queries;
-  Product scores{rows, attention.queries, attention.headSize};
-  Product values{rows, attention.headSize, attention.queries};
-  const double squares = rows * attention.queries;
-  const double products = product(scores) + product(values);
-  return (backward ? 2 : 1) * products + memory(4 * squares) +
-         memory((backward ? 7 : 5) * squares);
+  const Product values{rows, attention.headSize, attention.queries,
+                       attention.format};
+  if (!backward)
+    return attentionScores(attention) + product(values);
+  Attention gradients = attention;
+  gradients.scoreBytes = attention.scoreGradBytes;
+  return attentionScores(gradients) + product(values) +
+         product(
+             {rows, attention.queries, attention.headSize, attention.format}) +
+         product(values);
 }

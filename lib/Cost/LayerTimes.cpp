@@ -42,7 +42,7 @@ constexpr double kBlockBytes = 4;
 /// What a host link moves both ways at once, over its rate: 11 + 25 GB/s of 32
 /// (PCIe 4.0 x16, eight A100 of a node, nvbandwidth #53). One way alone reaches
 /// 0.87 of it (55.6 of 64 GB/s, NVIDIA's blog on nvbandwidth).
-constexpr double kHostBothWays = 36.0 / 32;
+constexpr double kHostBothWays = 36.0 / 32, kHostOneWay = 0.87;
 
 Call both(const Call &a, const Call &b) {
   return {a.seconds + b.seconds, a.bytes + b.bytes, std::max(a.slows, b.slows)};
@@ -75,6 +75,12 @@ LayerTimer::LayerTimer(const ModelConfig &model, const TrainSettings &train,
                : point.recompute == PointRecompute::Selective
                    ? practice.selective
                    : practice.full;
+  if (point.recompute == PointRecompute::Selective) {
+    if (point.save == PlanSave::LinearInputs)
+      recomputed &= ~(AgainNorms | AgainActivation);
+    if (point.attention == PlanAttention::Unfused)
+      recomputed |= AgainScores;
+  }
   place();
 }
 
@@ -215,56 +221,6 @@ void LayerTimer::latentProjections(PartTimes &part) const {
   rotate(part, elementBytes * tokens * (queryHeads + 1) * rope, isAgain);
 }
 
-/// A ring runs attention in cp kernels, over as many keys each (zigzag: a rank
-/// has one part from the beginning and one from the end of a sequence, so that
-/// a causal mask leaves all ranks equal work in each step). What a step gives
-/// is added to what is there: read and written in fp32, and read in the format
-/// of the step; backward's for queries, keys and values.
-void LayerTimer::addRingSteps(LayerTimes &times,
-                              const Attention &attention) const {
-  const double more = real(point.cp) - 1;
-  Attention step = attention;
-  step.pairs /= real(point.cp);
-  const double added = (8 + elementBytes) * tokens;
-  times.coreForward = (more + 1) * kernels.attentionForward(step) +
-                      more * kernels.memory(added * queries);
-  times.coreBackward = (more + 1) * kernels.attentionBackward(step) +
-                       more * kernels.memory(added * (queries + 2 * keys));
-}
-
-void LayerTimer::core(LayerTimes &times) const {
-  Attention attention;
-  const double perHead = real(
-      attentionPairs(static_cast<std::int64_t>(length), model.slidingWindow));
-  attention.heads = queryHeads * real(point.microBatch);
-  attention.queries = length / real(point.cp);
-  attention.pairs = perHead / real(point.cp);
-  // Of scores and of values; equal but in latent attention.
-  attention.headSize = real(model.headSize + model.valueSize()) / 2;
-  attention.kernel = practice.attention;
-  if (point.context == PlanContext::Ulysses) {
-    // Whole sequences of fewer heads.
-    attention.heads /= real(point.cp);
-    attention.queries *= real(point.cp);
-    attention.pairs *= real(point.cp);
-  }
-  times.coreForward = kernels.attentionForward(attention);
-  times.coreBackward = kernels.attentionBackward(attention);
-  if (point.context == PlanContext::Ring)
-    addRingSteps(times, attention);
-  PartTimes &part = times.attention;
-  part.forward.attention += times.coreForward;
-  part.inputGrad.attention += times.coreBackward;
-  if (again(AgainCore)) {
-    part.again.attention += times.coreForward;
-    const double seen = real(std::min(
-        static_cast<std::int64_t>(length),
-        model.slidingWindow.value_or(static_cast<std::int64_t>(length))));
-    part.againFlops += 4 * queryHeads * real(point.microBatch) * length * seen /
-                       real(point.cp) * attention.headSize;
-  }
-}
-
 void LayerTimer::plainMlp(PartTimes &part) const {
   const double d = real(model.hidden),
                f = std::ceil(real(model.ffn) / real(point.tp)),
@@ -319,8 +275,10 @@ LayerTimes LayerTimer::layer(bool hasExperts) const {
   // A norm reads x and writes n; backward reads both gradients and x, writes
   // one and adds the residual's.
   const double edge = elementBytes * edgeTokens * real(model.hidden);
+  const bool savesMasks =
+      practice.storesMasks || point.dropoutMasks == PlanMasks::Saved;
   const double mask =
-      practice.storesMasks && model.dropout.residual > 0 ? 0.5 * edge : 0;
+      savesMasks && model.dropout.residual > 0 ? edge / elementBytes : 0;
   for (PartTimes *part : {&times.attention, &times.mlp}) {
     // LayerNorm is a kernel of its own everywhere.
     const double plain = practice.fusesKernels || model.norm != NormKind::Rms
@@ -530,6 +488,22 @@ double LayerTimer::transferSeconds() const {
                                    .seconds;
   return call(CollectiveKind::Send, placed.pp, transferBytes()).seconds +
          gathers;
+}
+
+HostCopies LayerTimer::copies(const LayerShape &layer,
+                              double hostBytesPerSecond) const {
+  auto copy = [&](auto isCopied) {
+    double bytes = 0;
+    for (const LayerValue &value : layer.values)
+      bytes += value.bit & point.offloaded && isCopied(value)
+                   ? real(value.bytes)
+                   : 0;
+    return Call{bytes / (kHostOneWay * hostBytesPerSecond), bytes, 1};
+  };
+  auto all = [](const LayerValue &) { return true; };
+  return {copy(all), copy(all),
+          copy([](const LayerValue &value) { return value.forInputs != 0; }),
+          copy([](const LayerValue &value) { return value.forWeights != 0; })};
 }
 
 Call LayerTimer::norm() const {

@@ -8,6 +8,8 @@
 #ifndef HEDDLE_LIB_COST_LAYERTIMES_H
 #define HEDDLE_LIB_COST_LAYERTIMES_H
 
+#include "EstimateTables.h"
+
 #include "heddle/Cost/StepTime.h"
 
 #include <utility>
@@ -36,8 +38,16 @@ struct PartTimes {
   double expertElements = 0; ///< of these, those of routed experts
 };
 
+/// Of one layer's saved values: to the host behind forward, and back before
+/// what reads them.
+struct HostCopies {
+  Call store, fetch;
+  Call fetchForInputs, fetchForWeights; ///< where W slots run apart from B
+};
+
 struct LayerTimes {
   PartTimes attention, mlp;
+  HostCopies copies;
   /// Of attention's forward and backward, what keys on their way are hidden
   /// beside.
   double coreForward = 0, coreBackward = 0;
@@ -90,6 +100,9 @@ struct PacedKernels {
   double product(const Product &product) const {
     return kernelGaps * times.product(product);
   }
+  double attentionScores(const Attention &attention) const {
+    return kernelGaps * times.attentionScores(attention);
+  }
   double attentionForward(const Attention &attention) const {
     return gapsOf(attention) * times.attentionForward(attention);
   }
@@ -123,6 +136,8 @@ public:
   double transferBytes() const;
   /// With its numbers on the device, or on the host.
   OptimizerTimes optimizer(bool offloads, double hostBytesPerSecond) const;
+  /// Of what the point has on the host, of one layer.
+  HostCopies copies(const LayerShape &layer, double hostBytesPerSecond) const;
   Call norm() const; ///< the sum that clips gradients
   const PointGroups &groups() const { return placed; }
 
@@ -136,7 +151,10 @@ private:
   void rotate(PartTimes &part, double bytes, bool isAgain) const;
   void projections(PartTimes &part) const;
   void latentProjections(PartTimes &part) const;
+  Attention attentionOf() const;
   void core(LayerTimes &times) const;
+  void coreAgain(LayerTimes &times, const Attention &attention) const;
+  void unfuse(Attention &attention) const;
   void addRingSteps(LayerTimes &times, const Attention &attention) const;
   void plainMlp(PartTimes &part) const;
   void expertsMlp(LayerTimes &times) const;

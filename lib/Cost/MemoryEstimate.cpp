@@ -3,13 +3,15 @@
 #include "PlaceEstimate.h"
 #include "Reductions.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 using namespace heddle;
 using namespace heddle::detail;
 
 std::int64_t PlaceMemory::bytes() const {
-  return states() + inputs + saved + savedForInputs + kept + logits +
+  return states() + inputs + saved + savedForInputs + rows + kept + logits +
          temporaries + gathered + buckets + passing + libraries;
 }
 
@@ -21,6 +23,7 @@ PlaceMemory::byReason() const {
       {"optimizer", optimizer},
       {"inputs", inputs},
       {"saved for backward", saved + savedForInputs},
+      {"on the way to the host and back", rows},
       {"kept for weight gradients", kept},
       {"logits and the head", logits},
       {"temporaries of a block", temporaries},
@@ -46,10 +49,8 @@ void PlaceEstimate::addStates() {
   memory.gradients = states.gradients;
   memory.optimizer = states.optimizer;
   if (point.offloadsOptimizer) {
-    // Two blocks' numbers are on their way: one there, one back.
     memory.hostBytes = states.optimizer;
-    memory.optimizer =
-        std::min(states.optimizer, 2 * ofBlock(&StateBytes::optimizer));
+    memory.optimizer = 0;
   }
 }
 
@@ -88,6 +89,8 @@ void PlaceEstimate::addSplit(const LayerShape &layer, bool isSparse) {
     return layers[(choices & kWithout ? 1 : 0) + (choices & again ? 2 : 0)];
   };
   for (const LayerValue &value : layer.values) {
+    if (value.bit & point.offloaded)
+      continue;
     const std::int64_t bytes =
         value.bytes * (count(value.saved) + (!isSparse && savesAll(value)));
     if (value.forWeights & held.choices)
@@ -95,6 +98,23 @@ void PlaceEstimate::addSplit(const LayerShape &layer, bool isSparse) {
     else
       memory.savedForInputs += bytes * stage.inputSets;
     memory.kept += value.bytes * count(value.kept) * stage.keptSets;
+  }
+}
+
+/// What all layers save and the host has: a few rows of it are here.
+void PlaceEstimate::moveToHost(const LayerShape &layer, bool isSparse) {
+  const std::int64_t layers = mostLayers(isSparse)[3];
+  for (const LayerValue &value : layer.values) {
+    if (layers == 0 || !(value.bit & point.offloaded))
+      continue;
+    const std::int64_t sets =
+        stage.splitsBackward && !(value.forWeights & held.choices)
+            ? stage.inputSets
+            : memory.sets;
+    memory.hostBytes += value.bytes * layers * sets;
+    memory.rows += value.bytes * point.hostRows();
+    if (!stage.splitsBackward)
+      memory.saved -= value.bytes * layers * memory.sets;
   }
 }
 
@@ -125,6 +145,10 @@ void PlaceEstimate::addSaved() {
     for (const LayerValue &value : shape.plain.values)
       set += savesAll(value) ? value.bytes : 0;
     memory.saved = set * memory.sets;
+  }
+  if (point.offloaded) {
+    moveToHost(shape.plain, false);
+    moveToHost(shape.sparse, true);
   }
   if (areCut() && held.hasHead)
     memory.saved += 2 * shape.edge * stage.headSets;
@@ -215,8 +239,29 @@ Beside PlaceEstimate::besideEmbedding() const {
   return copies > made ? Beside{copies, 0} : Beside{0, made};
 }
 
+/// Of the optimizer's numbers, where these are on the host.
+std::int64_t PlaceEstimate::optimizerRows() const {
+  if (!point.offloadsOptimizer)
+    return 0;
+  OptimizerRows rows;
+  auto follow = [&](const OptimizerRows &of, std::int64_t times) {
+    rows.pair =
+        std::max({rows.pair, rows.last + times * of.first, times * of.pair});
+    rows.last = times * of.last;
+  };
+  if (held.hasEmbedding)
+    follow(segments.rowsOfEmbedding, 1);
+  else if (held.hasHead)
+    follow(segments.rowsOfTable, 1);
+  if (held.plain + held.sparse > 0)
+    follow(segments.rowsOfBlock, point.hostRows());
+  if (held.hasHead)
+    follow(segments.rowsOfHead, 1);
+  return rows.pair;
+}
+
 /// Behind all slots nothing is saved or passed on any more.
-std::int64_t PlaceEstimate::besideEnds() const {
+std::int64_t PlaceEstimate::tableOfBothEnds() const {
   if (!areCut() || held.hasEmbedding == held.hasHead ||
       point.schedule == PlanScheduleKind::DualPipe)
     return 0;
@@ -244,12 +289,14 @@ void PlaceEstimate::addPeak() {
     memory.temporaries = 0;
     beside = head;
   }
-  const std::int64_t saved =
-      memory.saved + memory.savedForInputs + memory.kept + memory.passing;
+  const std::int64_t saved = memory.saved + memory.savedForInputs +
+                             memory.rows + memory.kept + memory.passing;
   if (besideEnds() > saved + memory.logits + most()) {
     memory.saved = memory.savedForInputs = memory.kept = 0;
     memory.passing = memory.logits = memory.temporaries = 0;
-    beside = {0, besideEnds()};
+    const bool isTable = tableOfBothEnds() > optimizerRows();
+    beside = {0, isTable ? tableOfBothEnds() : 0};
+    memory.rows = isTable ? 0 : optimizerRows();
   }
   memory.gathered = beside.gathered;
   memory.buckets = beside.buckets;
@@ -305,6 +352,12 @@ Result<PlaceMemory> MemoryEstimator::at(const PlanPoint &point,
   if (!stages)
     return stages.error();
   const HeldByPlace held = tables->heldBy(point, place);
+  if (const std::uint32_t may = shape.mayGoToHost(held.choices);
+      point.offloaded & ~may)
+    return Error{fmt::format(
+        "offload.saved: found {}, expected values that all layers save for "
+        "backward, and that do not flow on to the next layer: {}",
+        offloadedText(point.offloaded), offloadedText(may))};
   return PlaceEstimate(*tables, point, shape,
                        (**stages)[static_cast<std::size_t>(place)], held,
                        tables->segmentsOf(point))
@@ -388,5 +441,12 @@ Result<LayerSaved> MemoryEstimator::layerSaved(const PlanPoint &point,
   const PointShape &shape = tables->shapeOf(point);
   if (!shape.fault.empty())
     return Error{shape.fault};
-  return hasExperts ? shape.sparse.saved : shape.plain.saved;
+  LayerShape layer = hasExperts ? shape.sparse : shape.plain;
+  const std::int64_t ofExperts = layer.saved.ofExperts;
+  std::erase_if(layer.values, [&](const LayerValue &value) {
+    return value.bit & point.offloaded;
+  });
+  layer.sum();
+  layer.saved.ofExperts = ofExperts;
+  return layer.saved;
 }

@@ -4,8 +4,6 @@
 
 #include "StepState.h"
 
-#include "heddle/Cost/LiveMemory.h"
-#include "heddle/Cost/RankSizes.h"
 #include "heddle/Plan/PlanPoint.h"
 
 #include <algorithm>
@@ -13,63 +11,54 @@
 using namespace heddle;
 using namespace heddle::detail;
 
-/// One layer's, of one micro-batch.
-static double bytesOfLayer(const RankSizes &sizes) {
-  double most = 0;
-  for (const LayersUnder &each : sizes.recompute) {
-    double bytes = 0;
-    for (const SavedValue &value : each.saved)
-      bytes +=
-          sizes.isOffloaded(value.name) ? static_cast<double>(value.bytes) : 0;
-    most = std::max(most, each.layers > 0 ? bytes : 0);
-  }
-  return most;
-}
-
 static double backwardOf(const PartTimes &part) {
   return part.inputGrad.total() + part.weightGrad.total() + part.again.total();
+}
+
+/// How much longer a step is than with all on the device.
+static Result<double> exposedOf(const StepTimes &times, PlanPoint point) {
+  Result<double> with = times.seconds(point);
+  if (!with)
+    return with.error();
+  point.offloaded = 0;
+  return *with - *times.seconds(point);
 }
 
 Result<OffloadTime> heddle::offloadTime(const ModelConfig &model,
                                         const TrainSettings &train,
                                         const Cluster &cluster,
                                         const Plan &plan) {
-  Plan onDevice = plan;
-  onDevice.offload.saved.clear();
-  Result<PlanPoint> point = pointOf(onDevice, model);
+  Result<PlanPoint> point = pointOf(plan, model);
   if (!point)
     return point.error();
+  Result<StepTimes> times = StepTimes::of(model, train, cluster);
+  if (!times)
+    return times.error();
   Result<KernelTimes> kernels = KernelTimes::of(cluster.device);
-  if (!kernels)
-    return kernels.error();
   const StepTimes::State state(model, train, cluster, Practice{},
                                std::move(*kernels));
-  Result<std::vector<RankSizes>> places = placeSizes(model, train, plan);
-  if (!places)
-    return places.error();
+  const PointShape &shape = state.tables.shapeOf(*point);
+  if (!shape.fault.empty())
+    return Error{shape.fault};
   const LayerTimer timer = timerOf(state, *point);
   const LayerTimes layer = timer.layer(false);
   const double collectives = 2 * (layer.gather.seconds + layer.reduce.seconds);
+  const Call copy = timer.copies(shape.plain, state.hostBytesPerSecond).store;
   OffloadTime time;
   time.bytesPerSecond = state.hostBytesPerSecond;
+  time.layerBytes = copy.bytes;
+  time.copySeconds = copy.seconds;
   time.forwardSeconds = layer.forwardSeconds() + collectives;
   time.backwardSeconds =
       backwardOf(layer.attention) + backwardOf(layer.mlp) + collectives;
-  for (const RankSizes &sizes : *places) {
-    const double layerBytes = bytesOfLayer(sizes),
-                 copy = layerBytes / time.bytesPerSecond,
-                 batches = static_cast<double>(sizes.microBatches),
-                 layers = static_cast<double>(sizes.layers);
-    if (layers * layerBytes * batches <= time.bytesEachWay)
-      continue;
-    time.layerBytes = layerBytes;
-    time.copySeconds = copy;
-    time.bytesEachWay = layers * layerBytes * batches;
-    const double runs = static_cast<double>(sizes.choicesOfChunks.size());
-    time.exposedSeconds =
-        batches *
-        (runs * copy + layers * std::max(0.0, copy - time.forwardSeconds) +
-         (layers - runs) * std::max(0.0, copy - time.backwardSeconds));
-  }
+  std::int64_t most = 0;
+  for (std::int64_t place = 0; place < point->pp; ++place)
+    most = std::max(most, point->layersOf(place));
+  time.bytesEachWay =
+      static_cast<double>(most * point->microBatches) * time.layerBytes;
+  Result<double> exposed = exposedOf(*times, *point);
+  if (!exposed)
+    return exposed.error();
+  time.exposedSeconds = *exposed;
   return time;
 }

@@ -38,7 +38,11 @@ public:
   }
   /// Forward of the embedding gathers tables, backward makes their gradients.
   Beside besideEmbedding() const;
-  std::int64_t besideEnds() const;
+  /// Behind all slots: the sum of a table's two gradients, the optimizer's
+  /// rows.
+  std::int64_t besideEnds() const {
+    return std::max(tableOfBothEnds(), optimizerRows());
+  }
 
 private:
   void addStates();
@@ -49,6 +53,9 @@ private:
   std::array<std::int64_t, 4> mostLayers(bool isSparse) const;
   std::int64_t savedOfSet(const LayerSaved &saved, bool isSparse) const;
   void addSplit(const LayerShape &layer, bool isSparse);
+  void moveToHost(const LayerShape &layer, bool isSparse);
+  std::int64_t tableOfBothEnds() const;
+  std::int64_t optimizerRows() const;
   /// Whether it goes on, and out of the last layer, from where it is saved.
   bool savesAll(const LayerValue &value) const {
     return value.goesOn && (held.choices & ~value.saved) == 0;

@@ -15,7 +15,11 @@ static std::int64_t orderBits(const PlanPoint &point) {
 }
 
 static std::int64_t formatsOf(const PlanPoint &point) {
-  return point.blockLength << 9 | formatBits(point.recipe) << 6 |
+  const std::int64_t saved =
+      std::int64_t{point.attention == PlanAttention::Unfused} << 2 |
+      std::int64_t{point.dropoutMasks == PlanMasks::Saved} << 1 |
+      std::int64_t{point.save == PlanSave::LinearInputs};
+  return point.blockLength << 12 | saved << 9 | formatBits(point.recipe) << 6 |
          formatBits(point.gradients) << 3 | formatBits(point.reduceFormat);
 }
 
@@ -74,6 +78,9 @@ SlotKey heddle::detail::slotKey(const PlanPoint &point,
   key[9] = usesDp ? point.bucketBytes << 16 | point.prefetch << 1 |
                         std::int64_t{point.overlaps}
                   : 0;
+  key[11] = point.offloaded
+                ? std::int64_t{point.offloaded} << 16 | point.hostRows()
+                : 0;
   key[10] = chunk.plain << 40 | chunk.sparse << 24 | chunk.again << 8 |
             chunk.hasEmbedding << 1 | std::int64_t{chunk.hasHead};
   return key;
@@ -122,6 +129,7 @@ PointLines heddle::detail::layerLines(const StepTimes::State &state,
   point.reduce = PlanReduce::Last;
   point.gather = PlanGather::OncePerStep;
   point.recompute = PointRecompute::None;
+  point.offloaded = 0;
   const SlotParts parts = unslowedParts(state, point, joins);
   const bool hasPlain = state.sparseLayers() < state.model.layers,
              hasSparse = state.sparseLayers() > 0;

@@ -33,13 +33,13 @@ PointKey stateKey(const PlanPoint &point);
 inline constexpr int kShardingShift = 40;
 
 /// Of all that decides what the slots of a chunk take.
-using SlotKey = std::array<std::int64_t, 11>;
+using SlotKey = std::array<std::int64_t, 12>;
 SlotKey slotKey(const PlanPoint &point, const ChunkContent &chunk);
 
 /// What a chunk's slots take, and how long in them nothing is computed.
 struct SlotTimes {
   ChunkTimes times;
-  std::array<double, timeAxes> exposed = {}; ///< of one micro-batch
+  std::array<double, numStreams> exposed = {}; ///< of one micro-batch
 };
 
 /// One number for each kind of slot.

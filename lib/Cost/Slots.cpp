@@ -54,6 +54,8 @@ void SlotBuilder::say(TimeAxis axis, const Call &call, double times) {
 void SlotBuilder::begin() {
   tasks.clear();
   gathered.clear();
+  stored.clear();
+  fetched.clear();
   last = -1;
   joins = 0;
   debt = 0;
@@ -190,6 +192,36 @@ void SlotBuilder::gatherAhead(const ChunkContent &chunk, std::int64_t step,
   join(gathered[static_cast<std::size_t>(step)]);
 }
 
+//===----------------------------------------------------------------------===//
+// Saved values on the host
+//===----------------------------------------------------------------------===//
+
+int SlotBuilder::copyBeside(const Call &copy, std::int64_t layer) {
+  at(SlotPart::Saved, layer);
+  return beside(hostStream, copy);
+}
+
+/// Before a layer of forward writes a row, what was in it has gone.
+void SlotBuilder::awaitRow(std::int64_t layer) {
+  if (parts.hostRows > 0 && layer >= parts.hostRows)
+    join(stored[static_cast<std::size_t>(layer - parts.hostRows)]);
+}
+
+/// At the beginning of a step back through the layers, what one reads that is
+/// so many steps ahead; this one's is waited for.
+void SlotBuilder::fetchAhead(const ChunkContent &chunk, std::int64_t step,
+                             Call HostCopies::*fetch) {
+  if (parts.hostRows == 0)
+    return;
+  const std::int64_t until = std::min(step + parts.hostRows, chunk.layers());
+  for (auto i = std::ssize(fetched); i < until; ++i) {
+    const std::int64_t layer = chunk.layers() - 1 - i;
+    fetched.push_back(
+        copyBeside(parts.layer(chunk, layer).copies.*fetch, layer));
+  }
+  join(fetched[static_cast<std::size_t>(step)]);
+}
+
 void SlotBuilder::sumGradients(const Call &gradients) {
   if (!parts.sums)
     return;
@@ -220,9 +252,12 @@ void SlotBuilder::forward(const ChunkContent &chunk, bool gathersAll) {
       join(gathered[static_cast<std::size_t>(i)]);
     else if (parts.gathersForward)
       gatherAhead(chunk, i, false);
+    awaitRow(i);
     at(SlotPart::Attention, i);
     attentionForward(parts.layer(chunk, i));
     mlpForward(parts.layer(chunk, i));
+    if (parts.hostRows > 0)
+      stored.push_back(copyBeside(parts.layer(chunk, i).copies.store, i));
   }
 }
 
@@ -245,6 +280,8 @@ void SlotBuilder::backward(const ChunkContent &chunk, bool withWeights) {
     const LayerTimes &layer = parts.layer(chunk, i);
     if (parts.gathersBackward)
       gatherAhead(chunk, step, true);
+    fetchAhead(chunk, step,
+               withWeights ? &HostCopies::fetch : &HostCopies::fetchForInputs);
     at(SlotPart::Attention, i);
     if (i < chunk.again)
       runAgain(layer);
@@ -271,6 +308,7 @@ void SlotBuilder::weights(const ChunkContent &chunk) {
   }
   for (std::int64_t i = chunk.layers(); i-- > 0;) {
     const LayerTimes &layer = parts.layer(chunk, i);
+    fetchAhead(chunk, chunk.layers() - 1 - i, &HostCopies::fetchForWeights);
     at(SlotPart::Mlp, i);
     compute(layer.mlp.weightGrad);
     at(SlotPart::Attention, i);
@@ -345,8 +383,9 @@ double lineAgain(const LayerTimes &layer) {
 
 } // namespace
 
-double heddle::detail::slotBound(const SlotParts &parts, SlotKind kind,
-                                 const ChunkContent &chunk) {
+/// Without copies to the host and back.
+static double boundOnDevice(const SlotParts &parts, SlotKind kind,
+                            const ChunkContent &chunk) {
   const double plain = real(chunk.plain), sparse = real(chunk.sparse);
   auto layers = [&](auto of) {
     return (chunk.plain ? plain * of(parts.plain) : 0) +
@@ -395,4 +434,16 @@ double heddle::detail::slotBound(const SlotParts &parts, SlotKind kind,
                  parts.head.reduce.seconds
            : 0);
   return withWeights ? std::max(line, dp) : line;
+}
+
+double heddle::detail::slotBound(const SlotParts &parts, SlotKind kind,
+                                 const ChunkContent &chunk) {
+  Call HostCopies::*copy =
+      kind == SlotKind::Forward      ? &HostCopies::store
+      : kind == SlotKind::InputGrad  ? &HostCopies::fetchForInputs
+      : kind == SlotKind::WeightGrad ? &HostCopies::fetchForWeights
+                                     : &HostCopies::fetch;
+  return std::max(boundOnDevice(parts, kind, chunk),
+                  real(chunk.plain) * (parts.plain.copies.*copy).seconds +
+                      real(chunk.sparse) * (parts.sparse.copies.*copy).seconds);
 }

@@ -30,6 +30,7 @@ struct SlotParts {
   PlanContext context = PlanContext::None;
   double tp = 1;
   std::int64_t prefetch = 0;
+  std::int64_t hostRows = 0;        ///< 0: no saved value is on the host
   bool overlaps = true;             ///< states beside computation
   bool gathersBetweenUnits = false; ///< Practice's
   /// Along dp in every slot: parameters gathered in forward and in backward,
@@ -79,6 +80,10 @@ private:
   void backward(const ChunkContent &chunk, bool withWeights);
   void weights(const ChunkContent &chunk);
   void sumGradients(const Call &gradients);
+  int copyBeside(const Call &copy, std::int64_t layer);
+  void awaitRow(std::int64_t layer);
+  void fetchAhead(const ChunkContent &chunk, std::int64_t step,
+                  Call HostCopies::*fetch);
   void at(SlotPart part, std::int64_t layer = -1) {
     of = part;
     atLayer = static_cast<std::int16_t>(layer);
@@ -86,7 +91,8 @@ private:
 
   const SlotParts &parts;
   std::vector<StreamTask> tasks;
-  std::vector<int> gathered; ///< per step through the layers
+  /// Per step through the layers.
+  std::vector<int> gathered, stored, fetched;
   int last = -1;
   std::array<int, StreamTask::mostNeeds - 1> joined; ///< of these, `joins`
   std::size_t joins = 0;

@@ -10,8 +10,6 @@ using namespace heddle::detail;
 namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
-/// Bounds add the same numbers in another order than the simulation.
-constexpr double kRounding = 1 - 1e-11;
 
 double real(std::int64_t value) { return static_cast<double>(value); }
 
@@ -85,6 +83,16 @@ struct PlaceStates {
   Slowed slowsAll, slowsLowest;
   std::array<double, 2> optimizer = {};
 };
+
+/// One place's slots of one micro-batch, for one plan.
+struct PlaceSums {
+  double forward, backward;
+  double line, states; ///< of its D, before the longer one is taken
+};
+
+double layersOf(const ScheduleBound::Layers &held) {
+  return held.plain + held.sparse;
+}
 
 OfSlots linesOf(const ScheduleBound::Layers &layers, const PointLines &lines) {
   OfSlots sums;
@@ -206,7 +214,8 @@ static double groupOf(const PlanPoint &schedule) {
 }
 
 ScheduleBound::ScheduleBound(const StepTimes &given, const PlanPoint &schedule)
-    : times(given), splits(splitsBackward(schedule.schedule)),
+    : times(given), schedule(schedule),
+      splits(splitsBackward(schedule.schedule)),
       joins(joinsSlots(schedule.schedule)),
       microBatches(real(schedule.microBatches)), chunks(real(schedule.chunks)),
       group(groupOf(schedule)) {
@@ -313,12 +322,6 @@ ScheduleBound::OfOrder &ScheduleBound::orderOf(const PlanPoint &plan) const {
 
 namespace {
 
-/// One place's slots of one micro-batch, for one plan.
-struct PlaceSums {
-  double forward, backward;
-  double line, states; ///< of its D, before the longer one is taken
-};
-
 PlaceSums sumsOf(const OfSlots &lines, const StateSums &states,
                  const Slowed &slowed, const StateUse &use, bool splits,
                  double again) {
@@ -352,6 +355,38 @@ PlaceSums sumsOf(const OfSlots &lines, const StateSums &states,
 
 } // namespace
 
+const ScheduleBound::Copies &
+ScheduleBound::copiesOf(std::uint32_t offloaded) const {
+  for (const auto &[known, seconds] : copies)
+    if (known == offloaded)
+      return seconds;
+  return copies.emplace_back(offloaded, makeCopies(offloaded)).second;
+}
+
+ScheduleBound::Copies ScheduleBound::makeCopies(std::uint32_t offloaded) const {
+  PlanPoint point = schedule;
+  point.offloaded = offloaded;
+  const StepTimes::State &state = *times.state;
+  if (offloaded == 0)
+    return {};
+  const PointShape &shape = state.tables.shapeOf(point);
+  const LayerTimer timer = timerOf(state, point);
+  Copies least = {kNever, kNever};
+  auto add = [&](const LayerShape &layer) {
+    const HostCopies of = timer.copies(layer, state.hostBytesPerSecond);
+    least.forward = std::min(least.forward, of.store.seconds);
+    least.backward =
+        std::min(least.backward,
+                 splits ? of.fetchForInputs.seconds + of.fetchForWeights.seconds
+                        : of.fetch.seconds);
+  };
+  if (state.sparseLayers() < state.model.layers)
+    add(shape.plain);
+  if (state.sparseLayers() > 0)
+    add(shape.sparse);
+  return least;
+}
+
 /// Of interleaved 1F1B, the last place: from its first D to its last F it goes
 /// from slot to slot. Before stands the first micro-batch on its way through
 /// all chunks of all places, behind the last one's way back; slots of the
@@ -366,22 +401,30 @@ double ScheduleBound::roundSeconds(const OfOrder &order, double work) const {
 /// before those D that must run behind its last; a place's last D is of the
 /// first of its stages.
 double ScheduleBound::ofPlace(std::size_t rank, PointRecompute kind,
-                              std::int64_t count) const {
+                              std::int64_t count, const Copies &copies) const {
   const Place &place = places[rank];
   const PlaceLines &lines = taken->places[rank];
   const PlaceStates &states = taken->states->places[rank];
   const StateUse &use = taken->use;
   const double again =
       real(count) * lines.again[static_cast<std::size_t>(kind)];
-  const PlaceSums sums =
+  PlaceSums sums =
       sumsOf(lines.all, states.all, states.slowsAll, use, splits, again);
+  // A place's slots are no shorter than their copies to the host and back.
+  sums.forward = std::max(sums.forward, layersOf(place.all) * copies.forward);
+  sums.backward =
+      std::max(sums.backward, layersOf(place.all) * copies.backward);
   const double work = microBatches * (sums.forward + sums.backward);
   double longest = lines.fill + work + lines.drain;
   if (group > 0 && rank + 1 == places.size())
     longest =
         std::max(longest, roundSeconds(*taken, sums.forward + sums.backward));
   if (use.gathersFirst)
-    longest = std::max(longest, states.first - lines.first + work);
+    longest =
+        std::max(longest, states.first -
+                              std::max(lines.first,
+                                       layersOf(place.first) * copies.forward) +
+                              work);
   if (use.sumsInSlots)
     return longest;
   if (!use.overlaps)
@@ -445,14 +488,16 @@ void ScheduleBound::take(const PlanPoint &plan) {
 }
 
 double ScheduleBound::again(PointRecompute kind,
-                            std::span<const std::int64_t> layers) const {
+                            std::span<const std::int64_t> layers,
+                            std::uint32_t offloaded) const {
+  const Copies &copies = copiesOf(offloaded);
   double longest = 0;
   if (layers.empty())
     for (std::size_t rank : leading)
-      longest = std::max(longest, ofPlace(rank, kind, 0));
+      longest = std::max(longest, ofPlace(rank, kind, 0, copies));
   else
     for (std::size_t rank = 0; rank < places.size(); ++rank)
-      longest = std::max(longest, ofPlace(rank, kind, layers[rank]));
+      longest = std::max(longest, ofPlace(rank, kind, layers[rank], copies));
   return (longest + taken->behind) * kRounding;
 }
 
@@ -460,7 +505,7 @@ double ScheduleBound::of(const PlanPoint &plan) {
   if (!times.state->hasFormat(plan))
     return kNever;
   take(plan);
-  return again(plan.recompute, plan.recomputed);
+  return again(plan.recompute, plan.recomputed, plan.offloaded);
 }
 
 double ScheduleBound::ofAnyStorage(const PlanPoint &plan) const {
@@ -468,12 +513,19 @@ double ScheduleBound::ofAnyStorage(const PlanPoint &plan) const {
     return kNever;
   const OfOrder &order = orderOf(plan);
   const auto kind = static_cast<std::size_t>(plan.recompute);
+  const Copies &copies = copiesOf(plan.offloaded);
   double longest = 0;
   auto add = [&](std::size_t rank, std::int64_t count) {
     const PlaceLines &lines = order.places[rank];
-    const double work = lines.all.forward + real(count) * lines.again[kind] +
-                        (splits ? lines.all.inputGrad + lines.all.weightGrad
-                                : lines.all.backward);
+    PlaceSums sums = {lines.all.forward,
+                      real(count) * lines.again[kind] +
+                          (splits ? lines.all.inputGrad + lines.all.weightGrad
+                                  : lines.all.backward),
+                      0, 0};
+    const double layers = layersOf(places[rank].all);
+    sums.forward = std::max(sums.forward, layers * copies.forward);
+    sums.backward = std::max(sums.backward, layers * copies.backward);
+    const double work = sums.forward + sums.backward;
     longest = std::max(longest, lines.fill + microBatches * work + lines.drain);
     if (group > 0 && rank + 1 == places.size())
       longest = std::max(longest, roundSeconds(order, work));
@@ -513,44 +565,4 @@ double StepTimes::bound(const PlanPoint &point) const {
 
 double StepTimes::boundOfSchedule(const PlanPoint &point) const {
   return ScheduleBound(*this, point).ofAnyStorage(point);
-}
-
-/// Of one micro-batch in all layers, whatever else is chosen.
-static double leastWork(const StepTimes::State &state, const PlanPoint &given) {
-  PlanPoint point = given;
-  point.zeroStage = 0;
-  point.shardGroup = 1;
-  point.recompute = PointRecompute::None;
-  const ChunkContent all = {state.model.layers - state.sparseLayers(),
-                            state.sparseLayers(), 0, true, true};
-  double least = kNever;
-  for (const bool sequence : {false, true})
-    for (const PlanContext context :
-         {PlanContext::Ring, PlanContext::AllGather, PlanContext::Ulysses}) {
-      point.sequenceParallel = sequence;
-      point.context = point.cp > 1 ? context : PlanContext::None;
-      // Slots that are joined may hide them.
-      SlotParts parts =
-          withoutExchange(partsOf(state, point, timerOf(state, point)));
-      parts.gathersForward = parts.gathersBackward = parts.sums = false;
-      least = std::min(least, slotBound(parts, SlotKind::Forward, all) +
-                                  slotBound(parts, SlotKind::Backward, all));
-      if (point.cp == 1)
-        break;
-    }
-  return least * kRounding;
-}
-
-/// The mean of all places, and one micro-batch on its way through all stages.
-double StepTimes::boundOfMesh(const PlanPoint &point) const {
-  return state->hasFormat(point)
-             ? state->leastWork(point) *
-                   std::max(1.0, real(point.microBatches) / real(point.pp))
-             : kNever;
-}
-
-double StepTimes::State::leastWork(const PlanPoint &point) const {
-  PointKey key = layerKey(point);
-  key.back() = 0; // sequence parallelism and context
-  return knownWork.get(key, [&] { return ::leastWork(*this, point); });
 }

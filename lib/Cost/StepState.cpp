@@ -21,7 +21,8 @@ StepTimes::State::State(const ModelConfig &model, const TrainSettings &train,
     : model(model), train(train), device(cluster.device), practice(practice),
       kernels(std::move(kernels)), collectives(cluster),
       hostBytesPerSecond(
-          cluster.hostLinkBytesPerSecond.value_or(kHostBytesPerSecond)) {
+          cluster.hostLinkBytesPerSecond.value_or(kHostBytesPerSecond)),
+      tables(model, train, cluster.device.isHost) {
   sparseBefore.push_back(0);
   for (std::int64_t layer = 0; layer < model.layers; ++layer)
     sparseBefore.push_back(sparseBefore.back() +
@@ -133,6 +134,12 @@ SlotParts heddle::detail::partsOf(const StepTimes::State &state,
     parts.gathersBackward = point.gather == PlanGather::EveryPass;
   }
   parts.sums = point.reduce == PlanReduce::EveryMicroBatch;
+  if (point.offloaded) {
+    const PointShape &shape = state.tables.shapeOf(point);
+    parts.hostRows = point.hostRows();
+    parts.plain.copies = timer.copies(shape.plain, state.hostBytesPerSecond);
+    parts.sparse.copies = timer.copies(shape.sparse, state.hostBytesPerSecond);
+  }
   return parts;
 }
 

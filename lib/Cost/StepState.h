@@ -21,7 +21,8 @@ struct StepTimes::State {
         practice(other.practice), kernels(other.kernels),
         collectives(other.collectives),
         hostBytesPerSecond(other.hostBytesPerSecond),
-        sparseBefore(other.sparseBefore) {}
+        sparseBefore(other.sparseBefore),
+        tables(other.model, other.train, other.device.isHost) {}
 
   const ModelConfig model;
   const TrainSettings train;
@@ -32,6 +33,8 @@ struct StepTimes::State {
   const double hostBytesPerSecond;
   /// Of the first i layers, those with experts.
   std::vector<std::int64_t> sparseBefore;
+  /// Of bytes that layers save.
+  mutable detail::EstimateTables tables;
 
   mutable std::vector<std::unique_ptr<StepTimes>> ofOtherThreads;
 
@@ -67,6 +70,9 @@ private:
 };
 
 namespace detail {
+
+/// Bounds add the same numbers in another order than the simulation.
+inline constexpr double kRounding = 1 - 1e-11;
 
 LayerTimer timerOf(const StepTimes::State &state, const PlanPoint &point);
 SlotParts partsOf(const StepTimes::State &state, const PlanPoint &point,

@@ -1,9 +1,4 @@
-#include "heddle/Cost/StepTimeline.h"
-
-#include "Slots.h"
-#include "StepState.h"
-
-#include "heddle/Schedule/Simulate.h"
+#include "Step.h"
 
 #include <algorithm>
 #include <cmath>
@@ -15,82 +10,6 @@ using namespace heddle::detail;
 
 static double real(std::int64_t value) { return static_cast<double>(value); }
 
-namespace {
-
-/// Times of all slots of a point, then a step of them.
-class Step {
-public:
-  Step(const StepTimes::State &state, const PlanPoint &point)
-      : state(state), point(point), timer(timerOf(state, point)),
-        parts(partsOf(state, point, timer)), builder(parts) {}
-
-  /// \p to: filled where given.
-  Result<StepTime> run(StepTimeline *to = nullptr);
-  Result<double> seconds();
-  double bound();
-
-private:
-  /// What a chunk's slots take, and how long in them nothing is computed.
-  struct Timed {
-    ChunkContent content;
-    ChunkTimes times;
-    ChunkEdges edges;
-    std::array<double, timeAxes> exposed = {}; ///< of one micro-batch
-  };
-  struct Place {
-    std::vector<std::size_t> chunks; ///< of `timed`
-    double work = 0;                 ///< of all its slots
-    double sums = 0, gathers = 0;    ///< along dp, once in a step
-    double optimizer = 0;
-    double tail = 0; ///< behind the last slot
-  };
-
-  double slot(SlotKind kind, const ChunkContent &chunk,
-              std::array<double, timeAxes> &exposed);
-  std::size_t timeChunk(const ChunkContent &chunk);
-  SlotTimes timeSlots(const ChunkContent &chunk);
-  void timeWaits(const ChunkContent &chunk, ChunkTimes &times) const;
-  void timeEdges(Timed &timed);
-  void timePlace(std::int64_t rank);
-  double leastTail(std::int64_t rank) const;
-  const ChunkTimes &timesOf(std::int64_t rank, std::int64_t chunk) const {
-    const Place &place = places[static_cast<std::size_t>(rank)];
-    return timed[place.chunks[static_cast<std::size_t>(chunk)]].times;
-  }
-  double tailOf(std::int64_t rank, const RankEnds &ends) const;
-  Result<void> runSlots(StepTime &step);
-  Result<void> runSchedule(StepTime &step);
-  void runAlone(StepTime &step);
-  void finish(StepTime &step);
-  void tell(const StepTime &step);
-  /// Behind the optimizer, the parameters that it updated in shards.
-  bool gathersLast() const {
-    return point.zeroStage > 0 && point.zeroStage < 3 &&
-           !state.practice.gathersInNextStep;
-  }
-  void count(StepTime &step) const;
-  void countAxes(StepTime &step) const;
-  void countLinks(StepTime &step) const;
-  bool sumsOnce() const { return !parts.sums; }
-  /// Parameters that are gathered before the first micro-batch.
-  bool gathersFirst() const;
-  ScheduleTimes scheduleTimes(double transfer) const;
-
-  const StepTimes::State &state;
-  const PlanPoint &point;
-  const LayerTimer timer;
-  const SlotParts parts;
-  SlotBuilder builder;
-  bool splits = false; ///< the schedule has W slots
-  std::vector<Timed> timed;
-  std::vector<Place> places;
-  double makespan = 0; ///< of slots and tails
-  bool onlySeconds = false;
-  StepTimeline *timeline = nullptr;
-};
-
-} // namespace
-
 bool Step::gathersFirst() const {
   if (point.zeroStage == 0)
     return false;
@@ -98,24 +17,26 @@ bool Step::gathersFirst() const {
                               : state.practice.gathersInNextStep;
 }
 
-/// Slots follow each other while collectives of states still run, but no faster
-/// than these can.
+/// Slots follow each other while collectives of states and copies to the host
+/// still run, but no faster than these can.
 double Step::slot(SlotKind kind, const ChunkContent &chunk,
-                  std::array<double, timeAxes> &exposed) {
+                  std::array<double, numStreams> &exposed) {
   const std::span<const StreamTask> tasks = builder.build(kind, chunk);
   const StreamTiming timing = runStreams(tasks);
   constexpr auto dp = static_cast<std::size_t>(TimeAxis::Dp);
-  double states = 0, line = 0;
-  for (const StreamTask &task : tasks)
-    if (task.stream == static_cast<int>(dp))
-      states += task.seconds;
+  double states = 0, copies = 0, line = 0;
+  for (const StreamTask &task : tasks) {
+    states += task.stream == static_cast<int>(dp) ? task.seconds : 0;
+    copies += task.stream == hostStream ? task.seconds : 0;
+  }
   for (std::size_t s = 0; s < numStreams; ++s)
-    if (s != dp)
+    if (s != dp && s != hostStream)
       line = std::max(line, timing.ended[s]);
-  const double seconds = std::max(line, states);
-  for (std::size_t axis = 0; axis < timeAxes; ++axis)
-    exposed[axis] += timing.exposed[axis];
-  exposed[dp] -= timing.seconds - seconds; // what runs on beside the next slot
+  const double seconds = std::max({line, states, copies});
+  for (std::size_t stream = 0; stream < numStreams; ++stream)
+    exposed[stream] += timing.exposed[stream];
+  // What runs on beside the next slot.
+  exposed[static_cast<std::size_t>(timing.last)] -= timing.seconds - seconds;
   return seconds;
 }
 
@@ -325,6 +246,8 @@ void Step::finish(StepTime &step) {
     for (std::size_t axis = 0; axis < timeAxes; ++axis)
       step.axes[axis].exposed +=
           real(point.microBatches) * timed[chunk].exposed[axis];
+    step.host.exposed +=
+        real(point.microBatches) * timed[chunk].exposed[hostStream];
     step.axes[static_cast<std::size_t>(TimeAxis::Dp)].exposed +=
         timed[chunk].edges.firstForward;
   }
@@ -335,118 +258,8 @@ void Step::finish(StepTime &step) {
 }
 
 //===----------------------------------------------------------------------===//
-// Counts
+// Bound
 //===----------------------------------------------------------------------===//
-
-void Step::count(StepTime &step) const {
-  const double m = real(point.microBatches);
-  const double rest = real(point.ranks() / point.pp) * m;
-  auto addEnd = [&](const EndTimes &end) {
-    for (const ComputeSeconds &each :
-         {end.forward, end.inputGrad, end.weightGrad})
-      step.compute += each * m;
-  };
-  double again = 0;
-  for (std::int64_t rank = 0; rank < point.pp; ++rank)
-    for (std::size_t index : places[static_cast<std::size_t>(rank)].chunks) {
-      const ChunkContent &chunk = timed[index].content;
-      for (std::int64_t i = 0; i < chunk.layers(); ++i) {
-        const LayerTimes &layer = parts.layer(chunk, i);
-        for (const PartTimes *part : {&layer.attention, &layer.mlp}) {
-          if (i < chunk.again)
-            again += rest * part->againFlops;
-          if (rank != step.busiest)
-            continue;
-          for (const ComputeSeconds &each :
-               {part->forward, part->inputGrad, part->weightGrad})
-            step.compute += each * m;
-          if (i < chunk.again)
-            step.compute += part->again * m;
-        }
-      }
-      if (rank == step.busiest && chunk.hasHead)
-        addEnd(parts.head);
-      if (rank == step.busiest && chunk.hasEmbedding)
-        addEnd(parts.embedding);
-    }
-  const std::int64_t sequences =
-      point.dp * point.microBatches * point.microBatch;
-  step.modelFlops =
-      modelFlopsPerStep(state.model, sequences, state.train.sequenceLength);
-  step.hardwareFlops = step.modelFlops + again;
-  step.tokens = real(sequences) * real(state.train.sequenceLength);
-  step.ranks = point.ranks();
-  step.peakFlops = state.device.peak(state.peakName(point));
-}
-
-/// The links that groups cross.
-void Step::countLinks(StepTime &step) const {
-  const PointGroups &groups = timer.groups();
-  const GroupOnCluster &states =
-      groups.copies.level > groups.shards.level ? groups.copies : groups.shards;
-  for (const auto &[axis, group] : {std::pair{TimeAxis::Tp, &groups.tp},
-                                    {TimeAxis::Cp, &groups.cp},
-                                    {TimeAxis::Ep, &groups.ep},
-                                    {TimeAxis::Dp, &states},
-                                    {TimeAxis::Pp, &groups.pp}}) {
-    AxisTime &of = step.axes[static_cast<std::size_t>(axis)];
-    of.level = group->level;
-    of.slowestBytesPerSecond = group->slowestBytesPerSecond;
-  }
-}
-
-/// Calls and bytes of the busiest place.
-void Step::countAxes(StepTime &step) const {
-  const double m = real(point.microBatches);
-  auto add = [&](TimeAxis axis, const Call &call, double times) {
-    AxisTime &of = step.axes[static_cast<std::size_t>(axis)];
-    of.seconds += call.seconds * times;
-    of.bytesPerRank += call.bytes * times;
-  };
-  const bool isOnce = sumsOnce();
-  double gathers = point.zeroStage == 0 ? 0
-                   : point.zeroStage < 3
-                       ? 1
-                       : m * (parts.gathersForward + parts.gathersBackward);
-  if (point.zeroStage >= 3 && point.gather == PlanGather::OncePerStep)
-    gathers = 1;
-  for (std::size_t index :
-       places[static_cast<std::size_t>(step.busiest)].chunks) {
-    const ChunkContent &chunk = timed[index].content;
-    for (std::int64_t i = 0; i < chunk.layers(); ++i) {
-      const LayerTimes &layer = parts.layer(chunk, i);
-      const bool isAgain = i < chunk.again;
-      const bool gathersInputs =
-          parts.tensorOverlap != TensorOverlap::None && !splits;
-      add(TimeAxis::Tp, layer.gather,
-          m * (4 + (gathersInputs ? 2 : 0) +
-               (isAgain ? layer.gathersAgain : 0)));
-      add(TimeAxis::Tp, layer.reduce,
-          m * (4 + (isAgain ? layer.reducesAgain : 0)));
-      const double rounds = parts.context == PlanContext::Ulysses ? 2 : 1;
-      add(TimeAxis::Cp, layer.contextForward,
-          m * rounds * (1 + (isAgain && layer.coreAgain)));
-      add(TimeAxis::Cp, layer.contextBackward, m * rounds);
-      add(TimeAxis::Ep, layer.exchange, m * 4);
-      add(TimeAxis::Dp, layer.gradients, isOnce ? 1 : m);
-      add(TimeAxis::Dp, layer.parameters, gathers);
-    }
-    for (const auto &[has, end] : {std::pair{chunk.hasHead, &parts.head},
-                                   {chunk.hasEmbedding, &parts.embedding}}) {
-      if (!has)
-        continue;
-      add(TimeAxis::Tp, end->reduce, m);
-      add(TimeAxis::Dp, end->gradients, isOnce ? 1 : m);
-      // Read once in a micro-batch.
-      add(TimeAxis::Dp, end->parameters,
-          parts.gathersForward ? m : std::min(gathers, 1.0));
-    }
-  }
-  if (point.pp > 1)
-    add(TimeAxis::Pp, {timer.transferSeconds(), timer.transferBytes()},
-        2 * m * real(point.chunks));
-  countLinks(step);
-}
 
 /// Sums of gradients of the last backward alone run on behind it.
 double Step::leastTail(std::int64_t rank) const {

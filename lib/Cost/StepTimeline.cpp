@@ -16,13 +16,14 @@ using namespace heddle::detail;
 
 std::string_view heddle::slotPartName(SlotPart part) {
   static constexpr std::string_view names[] = {
-      "embedding", "attention",  "mlp",      "again",
-      "head",      "parameters", "gradients"};
+      "embedding", "attention",  "mlp",       "again",
+      "head",      "parameters", "gradients", "saved"};
   return names[static_cast<std::size_t>(part)];
 }
 
 std::string_view heddle::streamName(int stream) {
   return stream == computeStream ? "compute"
+         : stream == hostStream  ? "host"
                                  : timeAxisName(static_cast<TimeAxis>(stream));
 }
 

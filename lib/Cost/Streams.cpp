@@ -12,7 +12,6 @@ StreamTiming heddle::detail::runStreams(std::span<const StreamTask> tasks,
                                         std::vector<TimeSpan> *spans) {
   StreamTiming timing;
   std::vector<double> ends(tasks.size());
-  int last = -1; // to end
   for (std::size_t i = 0; i < tasks.size(); ++i) {
     const StreamTask &task = tasks[i];
     double &stream = timing.ended[static_cast<std::size_t>(task.stream)];
@@ -31,13 +30,13 @@ StreamTiming heddle::detail::runStreams(std::span<const StreamTask> tasks,
     stream = ends[i] = start + task.seconds;
     if (spans)
       spans->push_back({start, ends[i]});
-    if (last < 0 || ends[i] > timing.seconds) {
-      last = task.stream;
+    if (i == 0 || ends[i] > timing.seconds) {
+      timing.last = task.stream;
       timing.seconds = ends[i];
     }
   }
-  if (last >= 0 && last != computeStream)
-    timing.exposed[static_cast<std::size_t>(last)] +=
+  if (timing.last != computeStream)
+    timing.exposed[static_cast<std::size_t>(timing.last)] +=
         timing.seconds - timing.ended[computeStream];
   return timing;
 }

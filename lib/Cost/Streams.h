@@ -26,9 +26,10 @@ struct StreamTask {
 struct StreamTiming {
   double seconds = 0;                        ///< until the last task has ended
   std::array<double, numStreams> ended = {}; ///< until each stream's last
-  /// In which nothing is computed, by the axis of what is waited for; behind
+  /// In which nothing is computed, by the stream of what is waited for; behind
   /// the last computation, of what ends last.
-  std::array<double, timeAxes> exposed = {};
+  std::array<double, numStreams> exposed = {};
+  int last = computeStream; ///< to end
 };
 
 /// Runs all. A task starts when its stream and its needs have ended, so that no

@@ -77,6 +77,13 @@ void PlanPoint::spreadRecomputed(std::int64_t rank, std::int64_t left,
       }
 }
 
+std::int64_t PlanPoint::hostRows() const {
+  const std::int64_t all = std::accumulate(layers.begin(), layers.end(), 0L);
+  const std::int64_t ahead =
+      overlaps ? std::min(prefetch, std::max<std::int64_t>(all - 1, 0)) : 0;
+  return std::max<std::int64_t>(ahead, 1) + 1;
+}
+
 std::string PlanPoint::text() const {
   std::string text = fmt::format("pp{} dp{} cp{} tp{}{}{}, {} x {}", pp, dp, cp,
                                  tp, sequenceParallel ? " sp" : "",
@@ -95,11 +102,84 @@ std::string PlanPoint::text() const {
         recompute == PointRecompute::Full ? "full" : "selective", count);
   if (offloadsOptimizer)
     text += ", optimizer offloaded";
+  if (offloaded)
+    text += ", offloaded " + offloadedText(offloaded);
+  if (attention == PlanAttention::Unfused)
+    text += ", unfused attention";
+  if (dropoutMasks == PlanMasks::Saved)
+    text += ", masks saved";
+  if (save == PlanSave::LinearInputs)
+    text += ", linear inputs saved";
   if (gradients != "fp32")
     text += fmt::format(", gradients {}", gradients);
   if (reduceFormat != "fp32")
     text += fmt::format(", reduced in {}", reduceFormat);
   return text;
+}
+
+//===----------------------------------------------------------------------===//
+// Saved values
+//===----------------------------------------------------------------------===//
+
+std::span<const std::string_view> savedNames() {
+  static constexpr std::string_view names[] = {"x1",
+                                               "n1",
+                                               "n1_mean",
+                                               "n1_rstd",
+                                               "q",
+                                               "k",
+                                               "qn_rstd",
+                                               "kn_rstd",
+                                               "qr",
+                                               "kr",
+                                               "v",
+                                               "p",
+                                               "p_dropped",
+                                               "p_dropped_mask",
+                                               "o",
+                                               "lse",
+                                               "a_dropped_mask",
+                                               "x2",
+                                               "n2",
+                                               "n2_mean",
+                                               "n2_rstd",
+                                               "gate",
+                                               "up",
+                                               "m",
+                                               "dn_dropped_mask"};
+  static_assert(std::size(names) <= 32);
+  return names;
+}
+
+std::string offloadedText(std::uint32_t offloaded) {
+  std::vector<std::string_view> names;
+  for (std::size_t i = 0; i < savedNames().size(); ++i)
+    if (offloaded >> i & 1)
+      names.push_back(savedNames()[i]);
+  return names.empty() ? "none" : fmt::format("{}", fmt::join(names, "."));
+}
+
+/// 0 where it is none.
+static std::uint32_t savedBit(std::string_view name) {
+  const auto found = std::ranges::find(savedNames(), name);
+  return found == savedNames().end()
+             ? 0
+             : std::uint32_t{1} << (found - savedNames().begin());
+}
+
+std::optional<std::uint32_t> readOffloaded(std::string_view text) {
+  if (text == "none")
+    return 0;
+  std::uint32_t bits = 0;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find('.', begin), text.size());
+    const std::uint32_t bit = savedBit(text.substr(begin, end - begin));
+    if (bit == 0 || bits & bit)
+      return std::nullopt;
+    bits |= bit;
+    begin = end + 1;
+  }
+  return bits;
 }
 
 //===----------------------------------------------------------------------===//
@@ -238,6 +318,12 @@ Plan planOf(const PlanPoint &point, const ModelConfig &model) {
                point.gather};
   plan.recompute = recomputeOf(point, plan.stages);
   plan.offload.optimizer = point.offloadsOptimizer;
+  for (std::size_t i = 0; i < savedNames().size(); ++i)
+    if (point.offloaded >> i & 1)
+      plan.offload.saved.emplace_back(savedNames()[i]);
+  plan.attention = point.attention;
+  plan.dropoutMasks = point.dropoutMasks;
+  plan.save = point.save;
   plan.precision.recipe = point.recipe;
   plan.precision.compute = computeFormat(point.recipe);
   setDefaultScaling(plan.precision);
@@ -270,6 +356,7 @@ private:
   Result<void> readOrder();
   Result<void> readStages();
   Result<void> readRecompute();
+  Result<void> readOffload();
   void readRest();
   Error differs(const char *key, const char *what) const {
     return Error{fmt::format("plan: {}: {}; estimates know plans of the short "
@@ -359,6 +446,17 @@ Result<void> PointReader::readRecompute() {
   return {};
 }
 
+Result<void> PointReader::readOffload() {
+  point.offloadsOptimizer = plan.offload.optimizer;
+  for (const std::string &name : plan.offload.saved) {
+    const std::uint32_t bit = savedBit(name);
+    if (bit == 0)
+      return differs("offload.saved", "found a value that no layer saves");
+    point.offloaded |= bit;
+  }
+  return {};
+}
+
 void PointReader::readRest() {
   point.context = plan.context;
   point.microBatch = plan.microBatch;
@@ -368,7 +466,9 @@ void PointReader::readRest() {
   point.prefetch = plan.zero.prefetch;
   point.reduce = plan.zero.reduce;
   point.gather = plan.zero.gather;
-  point.offloadsOptimizer = plan.offload.optimizer;
+  point.attention = plan.attention;
+  point.dropoutMasks = plan.dropoutMasks;
+  point.save = plan.save;
   point.recipe = plan.precision.recipe;
   PlanPrecision usual;
   usual.recipe = plan.precision.recipe;
@@ -395,6 +495,8 @@ Result<PlanPoint> PointReader::read() {
     return done.error();
   if (Result<void> done = readRecompute(); !done)
     return done.error();
+  if (Result<void> done = readOffload(); !done)
+    return done.error();
   readRest();
   const Plan same = planOf(point, model);
   if (plan.tensor.parameters != same.tensor.parameters)
@@ -405,14 +507,9 @@ Result<PlanPoint> PointReader::read() {
       plan.recompute != same.recompute)
     return differs("recompute", "found other layers than the first ones of "
                                 "each chunk");
-  if (plan.attention != PlanAttention::Flash ||
-      plan.dropoutMasks != PlanMasks::DrawnAgain ||
-      plan.save != PlanSave::Least)
-    return differs("attention, dropout_masks or save",
-                   "found attention's matrices, masks or inputs of products "
-                   "saved");
-  if (!plan.precision.exceptions.empty() || !plan.offload.saved.empty())
-    return differs("precision or offload", "found exceptions or saved values");
+  if (!plan.precision.exceptions.empty() ||
+      plan.precision.master != same.precision.master)
+    return differs("precision", "found exceptions, or no masters");
   if (plan.precision.amaxHistory != same.precision.amaxHistory ||
       plan.precision.amaxAlgorithm != same.precision.amaxAlgorithm)
     return differs("precision", "found another history than the usual one");

@@ -168,7 +168,8 @@ void BranchAndBound::expandAll() {
 static bool isMeshOf(const PlanPoint &mesh, const PlanPoint &point) {
   auto numbersOf = [](const PlanPoint &of) {
     return std::tie(of.pp, of.dp, of.cp, of.tp, of.ep, of.microBatch,
-                    of.microBatches, of.recipe, of.gradients, of.reduceFormat);
+                    of.microBatches, of.recipe, of.gradients, of.reduceFormat,
+                    of.attention, of.dropoutMasks, of.save);
   };
   return numbersOf(mesh) == numbersOf(point);
 }

@@ -21,8 +21,8 @@ inline constexpr PlanKey decidedKeys[] = {
     PlanKey::Context,    PlanKey::Zero,
     PlanKey::ShardGroup, PlanKey::Reduce,
     PlanKey::Gather,     PlanKey::Recompute,
-    PlanKey::Offload,    PlanKey::Precision,
-    PlanKey::Order,
+    PlanKey::Offload,    PlanKey::OffloadedSaved,
+    PlanKey::Precision,  PlanKey::Order,
 };
 
 /// Of all plans that were added, the fastest with each choice of each key.

@@ -103,20 +103,28 @@ std::vector<PlanDemand> ConflictFinder::smallestConflict() const {
   return problem.demands;
 }
 
-/// Each demand of the conflict given up alone.
+/// Each demand given up alone, those of one wish together.
 void ConflictFinder::relaxDemands(PlanConflict &conflict) const {
   constexpr std::int64_t mostPlans = 5000;
   for (std::size_t i = 0; i < problem.demands.size(); ++i) {
+    const PlanDemand &given = problem.demands[i];
+    if (i > 0 && !given.wish.empty() &&
+        given.wish == problem.demands[i - 1].wish)
+      continue;
     PlanProblem variant = problem;
-    variant.demands.erase(variant.demands.begin() +
-                          static_cast<std::ptrdiff_t>(i));
+    variant.demands.clear();
+    for (std::size_t j = 0; j < problem.demands.size(); ++j)
+      if (j != i &&
+          (given.wish.empty() || problem.demands[j].wish != given.wish))
+        variant.demands.push_back(problem.demands[j]);
     if (!fits(variant))
       continue;
     const PlanAnswer answer = findPlans(variant, times, nullptr, memory,
                                         {.top = 1, .mostPlans = mostPlans});
     if (answer.fits())
       conflict.relaxations.push_back(
-          {fmt::format("without {}: {}", problem.demands[i].text(),
+          {fmt::format("without {}: {}",
+                       given.wish.empty() ? given.text() : given.wish,
                        answer.best.front().point.text()),
            answer.best.front().seconds});
   }
@@ -199,8 +207,8 @@ std::vector<std::string> PlanConflict::lines() const {
                       : fmt::format("no plan with {}", fmt::join(names, ", "));
   if (leanest)
     lines.push_back(fmt::format(
-        "{} fits: the leanest needs {:.1f} GiB ({} bytes) of {:.1f} ({}), {} "
-        "too many: {}",
+        "{} fits: the leanest needs {:.1f} GiB ({} bytes) of a device's budget "
+        "of {:.1f} ({}), {} bytes too many: {}",
         who, static_cast<double>(leastBytes) / gib, leastBytes,
         static_cast<double>(capacity) / gib, capacity, leastBytes - capacity,
         leanest->text()));

@@ -49,6 +49,7 @@ static bool isOpen(const PlanPoint &point, PlanKey key,
   case PlanKey::Gather:
     return point.zeroStage == 3;
   case PlanKey::Offload:
+  case PlanKey::OffloadedSaved:
     return problem.cluster.hostLinkBytesPerSecond.has_value();
   case PlanKey::Order:
     return (point.pp > 1) + (point.dp > 1) + (point.cp > 1) + (point.tp > 1) >

@@ -12,17 +12,20 @@ namespace {
 struct Ways {
   struct Way {
     PointRecompute recompute = PointRecompute::None;
+    std::uint32_t offloaded = 0;
     std::vector<std::int64_t> layers;
   };
 
   void clear() { number = 0; }
   void add(const PlanPoint &plan) {
     list[number].recompute = plan.recompute;
+    list[number].offloaded = plan.offloaded;
     list[number++].layers = plan.recomputed;
   }
   bool has(const PlanPoint &plan) const {
     return std::ranges::any_of(all(), [&](const Way &way) {
-      return way.recompute == plan.recompute && way.layers == plan.recomputed;
+      return way.recompute == plan.recompute &&
+             way.offloaded == plan.offloaded && way.layers == plan.recomputed;
     });
   }
   std::span<const Way> all() const { return {list.data(), number}; }
@@ -60,6 +63,7 @@ private:
   bool findOrders();
   bool isAnyFast();
   bool fitLeanest(FitTable &table);
+  void keepAll();
   bool isFastWithRoom(GoalSet goals) const;
   void fitStorage(std::size_t storage, FitTable &table);
   void addWays(std::size_t storage);
@@ -152,12 +156,18 @@ bool Expander::Fitting::fitLeanest(FitTable &table) {
     return std::ranges::none_of(leanest.all(), [&](const Ways::Way &way) {
       plan.recompute = way.recompute;
       plan.recomputed = way.layers;
+      plan.offloaded = way.offloaded;
       return bounds.ofAnyStorage(plan) <= goals.limitOf(order.left);
     });
   });
+  keepAll();
+  return !open.empty();
+}
+
+void Expander::Fitting::keepAll() {
   plan.recompute = PointRecompute::None;
   plan.recomputed.clear();
-  return !open.empty();
+  plan.offloaded = 0;
 }
 
 /// Of the storage and order that were taken: what is too slow even where it
@@ -165,7 +175,7 @@ bool Expander::Fitting::fitLeanest(FitTable &table) {
 bool Expander::Fitting::isFastWithRoom(GoalSet asked) const {
   const double limit = goals.limitOf(asked);
   return std::ranges::any_of(leanest.all(), [&](const Ways::Way &way) {
-    return bounds.again(way.recompute, way.layers) <= limit;
+    return bounds.again(way.recompute, way.layers, way.offloaded) <= limit;
   });
 }
 
@@ -183,25 +193,25 @@ void Expander::Fitting::fitStorage(std::size_t storage, FitTable &table) {
   });
   if (!ways.all().empty())
     addWays(storage);
-  plan.recompute = PointRecompute::None;
-  plan.recomputed.clear();
+  keepAll();
 }
 
 void Expander::Fitting::addWays(std::size_t storage) {
   for (const Order &order : fast) {
     if (open.size() > 1)
       take(order.index);
-    for (const auto &[recompute, layers] : ways.all()) {
+    for (const auto &[recompute, offloaded, layers] : ways.all()) {
       plan.recompute = recompute;
+      plan.offloaded = offloaded;
       plan.recomputed.assign(layers.begin(), layers.end());
       const GoalSet asked =
           goals.leftAt(Depth::Plan, plan, order.left & left[storage]);
       count(asked);
-      const double bound = bounds.again(recompute, layers);
+      const double bound = bounds.again(recompute, layers, offloaded);
       if (bound <= goals.limitOf(asked))
         candidates.push_back({bound, static_cast<std::uint32_t>(storage),
                               static_cast<std::uint16_t>(order.index),
-                              recompute});
+                              recompute, offloaded});
     }
   }
 }
@@ -278,7 +288,8 @@ void Expander::expandFitted(const Node &fitted) {
     storages[candidate.storage].set(plan);
     plan.order = space.orders(plan)[candidate.order];
     table.take(plan);
-    if (!fitter.takeKind(table, plan, candidate.recompute))
+    plan.offloaded = 0;
+    if (!fitter.take(table, plan, candidate.recompute, candidate.offloaded))
       continue;
     const GoalSet set = goals->metBy(plan, fitted.goals);
     if (candidate.bound <= goals->limitOf(set))

@@ -18,6 +18,7 @@ struct Candidate {
   std::uint32_t storage = 0; ///< of PlanSpace::storages
   std::uint16_t order = 0;   ///< of PlanSpace::orders
   PointRecompute recompute = PointRecompute::None;
+  std::uint32_t offloaded = 0; ///< PlanPoint's
 };
 
 /// A set of plans that share what its point fixes.

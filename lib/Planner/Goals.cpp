@@ -17,6 +17,9 @@ static Depth depthOf(PlanKey key) {
   case PlanKey::MicroBatch:
   case PlanKey::MicroBatches:
   case PlanKey::Precision:
+  case PlanKey::Attention:
+  case PlanKey::DropoutMasks:
+  case PlanKey::Save:
   case PlanKey::Gradients:
   case PlanKey::ReduceFormat:
     return Depth::Mesh;
@@ -35,6 +38,7 @@ static Depth depthOf(PlanKey key) {
   case PlanKey::Order:
     return Depth::Order;
   case PlanKey::Recompute:
+  case PlanKey::OffloadedSaved:
     return Depth::Plan;
   }
   return Depth::Plan;

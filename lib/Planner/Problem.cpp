@@ -46,6 +46,10 @@ static const std::array<KeyFacts, planKeys> &keyFacts() {
       {"prefetch", {}, 0},
       {"recompute", {"none", "selective", "full"}},
       {"offload", yesOrNo},
+      {"offload_saved", {"."}}, // checked apart
+      {"attention", {"flash", "unfused"}},
+      {"dropout_masks", {"drawn_again", "saved"}},
+      {"save", {"least", "linear_inputs"}},
       {"precision", {"fp32", "bf16", "fp16", "fp8", "nvfp4"}},
       {"gradients", {"fp32", "bf16"}},
       {"reduce_format", {"fp32", "bf16"}},
@@ -74,15 +78,17 @@ static std::string recomputeText(const PlanPoint &point) {
   return point.recompute == PointRecompute::Full ? "full" : "selective";
 }
 
+static std::string number(std::int64_t value) { return std::to_string(value); }
+
+static std::string flag(bool value) { return value ? "true" : "false"; }
+
+/// Of those that the key may have, in the order of their values.
+template <typename Value>
+static std::string word(PlanKey key, Value value) {
+  return std::string(factsOf(key).words[static_cast<std::size_t>(value)]);
+}
+
 std::string heddle::choiceOf(const PlanPoint &point, PlanKey key) {
-  auto number = [](std::int64_t value) { return std::to_string(value); };
-  auto flag = [](bool value) -> std::string {
-    return value ? "true" : "false";
-  };
-  static constexpr std::string_view contexts[] = {"none", "ring", "ulysses",
-                                                  "allgather"};
-  static constexpr std::string_view gathers[] = {
-      "every_pass", "every_micro_batch", "once_per_step"};
   switch (key) {
   case PlanKey::Pp:
     return number(point.pp);
@@ -105,21 +111,29 @@ std::string heddle::choiceOf(const PlanPoint &point, PlanKey key) {
   case PlanKey::SequenceParallel:
     return flag(point.sequenceParallel);
   case PlanKey::Context:
-    return std::string(contexts[static_cast<std::size_t>(point.context)]);
+    return word(key, point.context);
   case PlanKey::Zero:
     return number(point.zeroStage);
   case PlanKey::ShardGroup:
     return number(point.shardGroup);
   case PlanKey::Reduce:
-    return point.reduce == PlanReduce::Last ? "last" : "every_micro_batch";
+    return word(key, point.reduce);
   case PlanKey::Gather:
-    return std::string(gathers[static_cast<std::size_t>(point.gather)]);
+    return word(key, point.gather);
   case PlanKey::Prefetch:
     return number(point.prefetch);
   case PlanKey::Recompute:
     return recomputeText(point);
   case PlanKey::Offload:
     return flag(point.offloadsOptimizer);
+  case PlanKey::OffloadedSaved:
+    return offloadedText(point.offloaded);
+  case PlanKey::Attention:
+    return word(key, point.attention);
+  case PlanKey::DropoutMasks:
+    return word(key, point.dropoutMasks);
+  case PlanKey::Save:
+    return word(key, point.save);
   case PlanKey::Precision:
     return point.recipe;
   case PlanKey::Gradients:
@@ -142,8 +156,10 @@ bool PlanDemand::allows(std::string_view value) const {
 }
 
 std::string PlanDemand::text() const {
-  return fmt::format("{}{}{}", planKeyName(key), isForbidden ? "!=" : "=",
-                     fmt::join(values, ","));
+  const std::string own =
+      fmt::format("{}{}{}", planKeyName(key), isForbidden ? "!=" : "=",
+                  fmt::join(values, ","));
+  return wish.empty() ? own : fmt::format("{} ({})", wish, own);
 }
 
 static std::vector<std::string> splitAt(std::string_view text, char at) {
@@ -171,6 +187,13 @@ static Result<void> checkValue(PlanKey key, const std::string &value) {
                                    "and tp, outermost first, such as "
                                    "pp.dp.cp.tp",
                                    value)};
+  if (key == PlanKey::OffloadedSaved)
+    return readOffloaded(value)
+               ? Result<void>()
+               : Error{fmt::format("offload_saved: found \"{}\", expected "
+                                   "\"none\" or values that layers save, each "
+                                   "once, such as gate.up; values are {}",
+                                   value, fmt::join(savedNames(), ", "))};
   if (!facts.words.empty())
     return std::find(facts.words.begin(), facts.words.end(), value) !=
                    facts.words.end()
@@ -219,6 +242,45 @@ Result<PlanDemand> heddle::parseDemand(std::string_view text) {
     if (Result<void> done = checkValue(demand.key, value); !done)
       return done.error();
   return demand;
+}
+
+//===----------------------------------------------------------------------===//
+// Pins
+//===----------------------------------------------------------------------===//
+
+/// Whether tp splits it under the rules of the short form.
+static bool isSplitByTp(const ModelConfig &model,
+                        const ParameterFamily &family) {
+  PlanPoint two;
+  two.tp = 2;
+  return partElements(two, model, family) <
+         partElements(PlanPoint(), model, family);
+}
+
+Result<std::vector<PlanDemand>> heddle::parsePin(std::string_view text,
+                                                 const ModelConfig &model) {
+  const std::size_t equals = std::min(text.find('='), text.size());
+  const std::string name(text.substr(0, equals));
+  if (equals == text.size() || text.substr(equals + 1) != "replicated")
+    return Error{fmt::format("found \"{}\", expected a parameter that is whole "
+                             "on each rank, such as lm_head=replicated",
+                             text)};
+  std::vector<std::string> names;
+  for (const ParameterFamily &family : parameters(model))
+    for (const std::string &known : {family.name, family.alias}) {
+      if (known.empty())
+        continue;
+      names.push_back(known);
+      if (known != name && known != name + ".weight")
+        continue;
+      std::vector<PlanDemand> demands = {
+          {PlanKey::Zero, true, {"3"}, std::string(text)}};
+      if (isSplitByTp(model, family))
+        demands.push_back({PlanKey::Tp, false, {"1"}, std::string(text)});
+      return demands;
+    }
+  return Error{fmt::format("unknown parameter \"{}\"; the model has {}", name,
+                           fmt::join(names, ", "))};
 }
 
 //===----------------------------------------------------------------------===//

@@ -84,8 +84,30 @@ void PlanSpace::addGradientFormats(PlanPoint point,
       point.reduceFormat = moved;
       if (allows(point, PlanKey::Gradients) &&
           allows(point, PlanKey::ReduceFormat))
-        to.push_back(point);
+        addSaved(point, to);
     }
+}
+
+/// Least; more where it is asked for.
+void PlanSpace::addSaved(PlanPoint point, std::vector<PlanPoint> &to) const {
+  const auto number = [&](PlanKey key) {
+    return isDemanded(problem, key) ? 2 : 1;
+  };
+  for (int attention = 0; attention < number(PlanKey::Attention); ++attention)
+    for (int masks = 0; masks < number(PlanKey::DropoutMasks); ++masks)
+      for (int save = 0; save < number(PlanKey::Save); ++save) {
+        point.attention = static_cast<PlanAttention>(attention);
+        point.dropoutMasks = static_cast<PlanMasks>(masks);
+        point.save = static_cast<PlanSave>(save);
+        // Dropout within a kernel has no mask to save.
+        const bool hasNone = point.attention == PlanAttention::Flash &&
+                             point.dropoutMasks == PlanMasks::Saved &&
+                             problem.model.dropout.attention > 0;
+        if (!hasNone && allows(point, PlanKey::Attention) &&
+            allows(point, PlanKey::DropoutMasks) &&
+            allows(point, PlanKey::Save))
+          to.push_back(point);
+      }
 }
 
 std::vector<PlanPoint> PlanSpace::meshesOf(std::int64_t ranks) const {

@@ -16,6 +16,8 @@ import initial
 import masks
 import masters
 import messages
+import order
+import pinned
 import planned
 import resuming
 import scaling
@@ -323,6 +325,8 @@ def reject_at_plan_time(case, assertion, plan):
 
 def diagnostic(case, assertion, plan):
     """A message naming the words, be it an error or a warning."""
+    if "pin" in plan:
+        return require_words(pinned.conflict_of(case, plan), assertion["mention"])
     if not isinstance(assertion.get("given", {}), dict):
         raise Missing(f"given \"{assertion['given']}\"")
     if "given" not in assertion:  # the message is about the plan
@@ -391,6 +395,7 @@ TABLE = {function.__name__: function for function in (
     scaling.params_unchanged_on_step, scaling.scalar_equal_on_all_ranks, initial.initial_params_bitwise_equal,
     initial.shards_differ, masters.fraction_moved, resuming.checkpoint_roundtrip, resuming.load_fails_if, resuming.export_shape,
     resuming.export_contains, resuming.state_bitwise_equal, resuming.resume_with_plan,
+    order.happens_before, order.runs_bitwise_equal, pinned.no_silent_violation,
     resuming.resume_equals_uninterrupted, resuming.samples_seen, resuming.no_collective_under_rank_condition)}
 
 # Types of the case format that wait for a feature, by that feature's name.
@@ -398,13 +403,12 @@ NOT_YET = {
     "initial_std_close": "initial weights of a run", "import_layout": "an export of what was imported",
     "work_per_rank": "context parallelism", "routing_identical": "mixture of experts",
     "scale_equal_in_group": "fp8", "output_error": "fp8",
-    "ir_no_cast": "reduced precision", "each_gradient_element_reduced_once": "a trace of elements", "happens_before": "a trace of events",
-    "runs_bitwise_equal": "repeated runs",
+    "ir_no_cast": "reduced precision", "each_gradient_element_reduced_once": "a trace of elements",
     "predicted_collectives_equal_traced": "predictions", "collective_ids_unique": "a program of an op graph",
     "collective_sequence_equal_on_all_ranks": "a program of an op graph",
     "constant_close": "a door to constants", "rope_table_close": "a door to constants",
     "memory_estimate_vs_measured": "memory estimates",
-    "plan_property": "heddle plan", "no_silent_violation": "pinned layouts in heddle plan",
+    "plan_property": "heddle plan",
     "op_result_equal": "an op graph", "op_result_value": "an op graph", "ir_verifier": "IR after every pass",
     "diagnostic_or_correct": "an op graph",
 }

@@ -78,6 +78,14 @@ class Heddle:
         if code != 0:
             raise Failed(f"the run ended with exit code {code}: {stderr.strip()[-300:]}")
 
+    def check(self, folder, data, saved, seed):
+        """One step in checking mode: queued work runs late, in an order of the seed, and what touches the same bytes
+        without an event between is an error. Leaves the parameters in `saved`."""
+        code, _, stderr = self.run([self.program, "run", folder, "--data", data, "--steps", 1, "--threads", "--check",
+                                    "--seed", seed, "--save", saved])
+        if code != 0:
+            raise Failed(f"with the order of seed {seed} the run ended with exit code {code}: {stderr.strip()[-300:]}")
+
     def verify(self, config, plan, train, batch=None, weights=None, dump=None, timeout=None):
         arguments = ["verify", config, "--plan", plan, "--train", train]
         for option, value in (("--batch", batch), ("--weights", weights), ("--dump", dump)):

@@ -26,6 +26,23 @@ def choices(plan):
     return [f"{key}={value}" for key, value in fixed.items()]
 
 
+PLANNER_SAYS = {"memory_bytes", "memory_invariant", "memory_ratio", "planner_never_proposes"}
+
+
+def is_planned_only(case):
+    """Whether the family has no program, and the case asks what the planner says of it."""
+    return ("config_ref" not in case.model
+            and case.model.get("model_type") in translate.PLANNED_FAMILIES - translate.FAMILIES
+            and any(each["type"] in PLANNER_SAYS for each in case.assertions))
+
+
+def require_plan(plan):
+    """As translate.require_plan, of what is only planned."""
+    choices(plan)
+    if plan.get("precision", "fp32") not in translate.PRECISIONS:
+        raise Missing(f"precision {plan['precision']}")
+
+
 def planned(case, plan):
     """The one plan of `heddle plan` with all of that fixed."""
     def make():

@@ -23,6 +23,7 @@ import time
 
 import assertions
 import opgraph
+import planned
 import searched
 import translate
 from case import Case
@@ -58,6 +59,9 @@ def missing_for_case(case):
     """What the case's own model and plan need, or None."""
     try:
         if not opgraph.is_op_graph(case.model):
+            if planned.is_planned_only(case):
+                planned.require_plan(case.plan)
+                return None
             if "*" not in case.model.get("config_ref", ""):
                 case.config()
             (searched if searched.is_searched(case.plan) else translate).require_plan(case.plan)

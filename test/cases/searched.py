@@ -15,7 +15,7 @@ GIB = 2 ** 30
 ENOUGH_GIB = 80
 ALL_COUNTS = os.environ.get("HEDDLE_MATRIX_FULL") == "1"
 STATE_BYTES = 16  # of a parameter, its gradient and AdamW's two numbers in fp32
-OF_DEVICES = {"devices", "device_memory_gib", "host_alloc_limit_bytes"}
+OF_DEVICES = {"devices", "device_memory_gib", "host_alloc_limit_bytes", "pin", "device_memory_bytes"}
 EMITTED = ("step.cpp", "kernels.h", "numbers.bin", "tables.bin")
 
 

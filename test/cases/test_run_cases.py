@@ -179,7 +179,7 @@ class Assertions(unittest.TestCase):
         self.passes(case(hang))
         self.fails(case({"type": "loss_close", "ref": "single_device"}, {"type": "scalar_close"}), "", "cannot be read")
         self.skips(case(LOSS, plan={"pp": 2, "schedule": "chimera"}), "schedule chimera")
-        self.skips(case(LOSS, plan={"streams": 2}), "plan key streams")
+        self.skips(case(LOSS, plan={"fp8_tile": 2}), "plan key fp8_tile")
         self.skips(case(LOSS, plan={"bucket_numel": "some"}), "bucket_numel some")
         self.skips(case(LOSS, plan={"dp": "auto"}), "heddle plan")
         self.skips(case(LOSS, model={"model_type": "bloom"}), "family bloom")

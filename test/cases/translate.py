@@ -19,7 +19,9 @@ WITHOUT_MASTERS = {"bf16_fp32_master": "bf16"}  # the same but for them
 RECOMPUTE = ("none", "selective", "full")
 # What Heddle does in any case, so that no key of a plan says it.
 GIVEN = {"labels_on": "labels_on is not chosen: every rank reads the labels that it needs",
-         "inject_inf": "an infinity is planted when the program runs"}
+         "inject_inf": "an infinity is planted when the program runs",
+         "streams": "streams are not chosen: a program has one each for computation, collectives and copies",
+         "random_delays": "queued work is delayed by a seed when the program runs in checking mode"}
 PLAN_KEYS = {"dp", "tp", "pp", "cp", "ep", "microbatches", "microbatch_sizes", "precision", "sp", "zero", "bucket_numel",
              "recompute", *stages.KEYS, *GIVEN}
 WHOLE_MODEL = {"whole model": 0, "total": 0, "total+1": 1}  # bucket_numel in words: elements beyond all parameters

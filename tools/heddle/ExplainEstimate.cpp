@@ -56,16 +56,23 @@ json tool::communicationJson(const StepTime &step, const Cluster &cluster) {
   return axes;
 }
 
+json tool::hostJson(const StepTime &step) {
+  return {{"bytes_each_way", step.host.bytesEachWay},
+          {"seconds", step.host.seconds},
+          {"exposed_seconds", step.host.exposed}};
+}
+
 static Result<json> memoryEstimateJson(const Inputs &inputs,
                                        const MemoryEstimator &estimator,
                                        const PlanPoint &point) {
   json peaks = json::array(), reasons = json::array();
-  std::int64_t states = 0;
+  std::int64_t states = 0, host = 0;
   for (std::int64_t place = 0; place < point.pp; ++place) {
     Result<PlaceMemory> memory = estimator.at(point, place);
     if (!memory)
       return memory.error();
     states = std::max(states, memory->states());
+    host = std::max(host, memory->hostBytes);
     peaks.push_back(memory->bytes());
     json ofPlace = json::object();
     for (const auto &[name, bytes] : memory->byReason())
@@ -80,6 +87,7 @@ static Result<json> memoryEstimateJson(const Inputs &inputs,
               {"activation_bytes_per_layer", saved->of(point.recompute).all},
               {"peak_bytes", peaks},
               {"by_reason", reasons},
+              {"host_bytes", host},
               {"capacity_bytes", inputs.cluster->planBytesPerDevice()}};
 }
 
@@ -181,6 +189,7 @@ Result<json> tool::estimateJson(const Inputs &inputs, const PlanPoint &point,
       {"tokens_per_second_per_device", step->tokensPerSecondPerDevice()},
       {"training", trainingJson(inputs, *step, checkpoint, tokens)},
       {"communication", communicationJson(*step, *inputs.cluster)},
+      {"host", hostJson(*step)},
       {"compute",
        {{"model_flops", step->modelFlops},
         {"hardware_flops", step->hardwareFlops},

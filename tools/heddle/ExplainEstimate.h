@@ -20,6 +20,9 @@ Result<void> checkExtent(const Inputs &inputs, const PlanPoint &point);
 /// Of the option --tokens, where it is given.
 Result<void> checkTokens(double tokens);
 
+/// Saved values to the host and back: bytes_each_way, seconds, exposed_seconds.
+nlohmann::ordered_json hostJson(const StepTime &step);
+
 /// Along each axis that anything is sent along: bytes_per_rank, seconds_ideal
 /// (no latency), seconds (the calibrated model), exposed_seconds, link.
 nlohmann::ordered_json communicationJson(const StepTime &step,

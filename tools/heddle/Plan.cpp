@@ -33,6 +33,11 @@ static cl::list<std::string>
           cl::desc("demand a choice (tp=8), or forbid it (zero!=3); may be "
                    "given several times"),
           cl::sub(plan));
+static cl::list<std::string>
+    pinned("pin", cl::value_desc("PARAMETER=replicated"),
+           cl::desc("a parameter that is whole on each rank; may be given "
+                    "several times"),
+           cl::sub(plan));
 static cl::opt<std::int64_t>
     limit("limit", cl::init(500000), cl::value_desc("N"),
           cl::desc("stop after N plans and tell the gap to the best possible; "
@@ -50,7 +55,8 @@ static Result<void> writeBest(const PlanProblem &problem,
 }
 
 static int runPlan() {
-  const SearchRequest request = {{fixed.begin(), fixed.end()}, limit, top};
+  const SearchRequest request = {
+      {fixed.begin(), fixed.end()}, limit, top, {pinned.begin(), pinned.end()}};
   if (Result<void> checked = request.check(); !checked)
     return refuse(checked.error());
   Result<Inputs> inputs = readInputs({modelPath, clusterPath, trainPath, ""});

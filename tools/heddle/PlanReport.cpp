@@ -87,6 +87,7 @@ static json planJson(const CostedPlan &plan, const PlanReport &report) {
                       {"memory_bound_seconds", step->compute.memory},
                       {"optimizer_seconds", step->optimizer}};
     one["communication"] = communicationJson(*step, report.problem.cluster);
+    one["host"] = hostJson(*step);
   }
   one["memory"] = memoryJson(plan, report);
   one["not_compiled_yet"] = notCompiledYet(plan.point, report.problem.model);
@@ -195,6 +196,17 @@ static void printFirst(const PlanReport &report) {
                  axis.bytesPerRank / 1e9, axis.seconds, axis.exposed,
                  report.problem.cluster.links[axis.level].level);
   }
+  if (step->host.bytesEachWay > 0)
+    fmt::print("  to the host and back: {:.2f} GB each way, {:.3g} s, of these "
+               "{:.3g} s exposed\n",
+               step->host.bytesEachWay / 1e9, step->host.seconds,
+               step->host.exposed);
+  if (memory->hostBytes > 0)
+    fmt::print("  on the host: {} GiB of a rank, {} GiB of a node\n",
+               gibText(memory->hostBytes),
+               gibText(memory->hostBytes *
+                       std::min(report.problem.cluster.devicesPerNode,
+                                best.point.ranks())));
   fmt::print("  a rank at place {}:", best.fullestPlace);
   for (const auto &[reason, bytes] : memory->byReason())
     if (bytes > memory->bytes() / 200)

@@ -28,6 +28,13 @@ tool::readSearch(const Inputs &inputs, const SearchRequest &request) {
       return Error{"--fix: " + demand.message()};
     problem.demands.push_back(std::move(*demand));
   }
+  for (const std::string &text : request.pins) {
+    Result<std::vector<PlanDemand>> demands = parsePin(text, problem.model);
+    if (!demands)
+      return Error{"--pin: " + demands.message()};
+    problem.demands.insert(problem.demands.end(), demands->begin(),
+                           demands->end());
+  }
   Result<std::vector<std::string>> warnings = problem.check();
   if (!warnings)
     return warnings.error();

@@ -29,6 +29,7 @@ struct SearchRequest {
   std::vector<std::string> demands; ///< "tp=8"
   std::int64_t limit = 500000;      ///< plans; 0: all
   std::int64_t top = 5;
+  std::vector<std::string> pins = {}; ///< "lm_head=replicated"
 
   /// What is wrong with the numbers, by the option's name.
   Result<void> check() const;

@@ -60,6 +60,11 @@ struct Attention {
   double headSize = 0;
   bool isMasked = true; ///< causal: tiles on the diagonal are half empty
   AttentionKernel kernel = AttentionKernel::Best;
+  // Of `Whole`: what its products are in, and what its kernels on scores read
+  // and write of each, forward and backward. Here softmax (4 and 6), and
+  // dropout with a mask that is kept (5 and 5), in 2 bytes each.
+  ProductFormat format = ProductFormat::Bf16;
+  double scoreBytes = 9, scoreGradBytes = 11;
 
   /// Products of scores and of values; backward has 2.5 times as many.
   double forwardFlops() const { return 4 * heads * pairs * headSize; }
@@ -118,6 +123,8 @@ public:
 
   /// launch + attentionWork.
   double attentionForward(const Attention &attention) const;
+  /// Of `Whole`, forward without the product with the values.
+  double attentionScores(const Attention &attention) const;
   /// 2.5 times the operations at 0.87 of the rate (fit_attention.py).
   double attentionBackward(const Attention &attention) const;
 

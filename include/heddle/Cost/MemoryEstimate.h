@@ -12,6 +12,7 @@
 #include "heddle/Model/TrainSettings.h"
 #include "heddle/Plan/PlanPoint.h"
 
+#include <array>
 #include <memory>
 #include <optional>
 #include <string>
@@ -38,6 +39,9 @@ struct PlaceMemory {
   /// The same of what only input gradients read, where weight gradients have
   /// slots of their own.
   std::int64_t savedForInputs = 0;
+  /// Of what the host has, saved values and the optimizer's numbers: what one
+  /// layer uses, and what is on its way.
+  std::int64_t rows = 0;
   std::int64_t kept = 0;        ///< by input gradients for weight gradients
   std::int64_t logits = 0;      ///< where the peak is in the head: its frame
   std::int64_t temporaries = 0; ///< else of a block's backward
@@ -99,7 +103,6 @@ struct LayerSaved {
 ///  values.
 ///  - cp: sequences are s / cp long; keys and values of all of the sequence are
 ///    there for one layer at a time (ring: of two parts).
-///  - offload: the optimizer's numbers are on the host but for two blocks'.
 class MemoryEstimator {
 public:
   MemoryEstimator(const ModelConfig &model, const TrainSettings &train,
@@ -129,7 +132,7 @@ public:
   /// with these axes and this ZeRO takes less.
   std::int64_t states(const PlanPoint &point) const;
 
-  /// What a layer saves; with experts where \p hasExperts.
+  /// What a layer saves on the device; with experts where \p hasExperts.
   Result<LayerSaved> layerSaved(const PlanPoint &point, bool hasExperts) const;
 
 private:
@@ -162,6 +165,14 @@ public:
   bool fitsWithAll(PointRecompute kind, std::int64_t capacity,
                    std::vector<std::int64_t> &layers);
 
+  /// What may be on the host where all layers are computed again in that kind:
+  /// sets of values, each with the next largest one more.
+  const std::vector<std::uint32_t> &offloads(PointRecompute kind);
+  /// Whether it fits with that on the host and all layers computed again, which
+  /// it gives.
+  bool fitsOffloaded(PointRecompute kind, std::uint32_t offloaded,
+                     std::int64_t capacity, std::vector<std::int64_t> &layers);
+
   /// Of the fullest place, with all layers computed again; none where the
   /// schedule is none.
   std::optional<std::int64_t> leastBytes(PointRecompute kind);
@@ -171,12 +182,16 @@ private:
   detail::PlaceEstimate estimateOf(const Place &place) const;
   std::int64_t bytesOf(std::size_t index, PointRecompute kind,
                        std::int64_t count, bool isAll = false);
+  std::vector<std::uint32_t> makeOffloads(PointRecompute kind) const;
+  std::int64_t &restOf(Place &place, PointRecompute kind, std::int64_t count,
+                       bool isAll) const;
 
   MemoryEstimator::Tables &tables;
   const detail::PointShape &shape;
   PlanPoint point; ///< the storage that was taken
   const detail::SegmentStates *segments = nullptr;
   std::vector<Place> places;
+  std::array<std::optional<std::vector<std::uint32_t>>, 3> sets; ///< by kind
 };
 
 } // namespace heddle

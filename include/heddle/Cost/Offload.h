@@ -12,7 +12,8 @@ namespace heddle {
 
 /// Of a rank of the place over pp that moves most, in one step. A copy goes
 /// beside a layer of forward, and comes back beside one of backward; the first
-/// that comes back in a run of layers has nothing beside it.
+/// that comes back in a run of layers has nothing beside it. A copy that goes
+/// alone reaches 0.87 of the link's rate (lib/Cost/LayerTimes.cpp).
 struct OffloadTime {
   double layerBytes = 0;     ///< of a layer and micro-batch, one way
   double bytesEachWay = 0;   ///< of the step
@@ -20,7 +21,7 @@ struct OffloadTime {
   double copySeconds = 0;    ///< of layerBytes
   double forwardSeconds = 0; ///< of a layer and micro-batch: what hides a copy
   double backwardSeconds = 0;
-  double exposedSeconds = 0; ///< of the step: what is not hidden
+  double exposedSeconds = 0; ///< of the step: more than with all on the device
 
   /// Whether each copy is shorter than the layer beside it.
   bool isHidden() const {

@@ -41,6 +41,7 @@ enum RecomputedPart : unsigned {
   AgainUp = 16,         ///< up and gate
   AgainActivation = 32,
   AgainDown = 64,
+  AgainScores = 128, ///< scores and softmax, where they are not one kernel
 };
 
 /// What of the collectives along tp runs beside products.
@@ -119,11 +120,19 @@ struct AxisTime {
   std::size_t level = 0; ///< of Cluster::links
 };
 
+/// Saved values to the host and back, of the busiest place, in one step.
+struct HostTime {
+  double bytesEachWay = 0;
+  double seconds = 0; ///< of all copies, one after the other
+  double exposed = 0; ///< of these, in which nothing is computed
+};
+
 struct StepTime {
   double seconds = 0;
   /// Of the slots' time, what ranks of pp idle.
   double bubbleFraction = 0;
   std::array<AxisTime, timeAxes> axes;
+  HostTime host;
   ComputeSeconds compute; ///< of the busiest place, without the optimizer
   double optimizer = 0;
   std::int64_t busiest = 0; ///< place over pp
@@ -211,15 +220,18 @@ public:
   /// what the first micro-batch needs to reach it and the last to leave it; and
   /// what comes behind.
   double of(const PlanPoint &plan);
-  /// The same for every ZeRO and offload, and for as many layers that are
-  /// computed again or more. The order of axes is the plan's.
+  /// The same for every ZeRO and offload of the optimizer, and for as many
+  /// layers that are computed again, and values on the host, or more. The order
+  /// of axes is the plan's.
   double ofAnyStorage(const PlanPoint &plan) const;
 
   /// The order and storage of \p plan, in a format that the device has:
   /// `again` is `of` it with so many layers of each place computed again in
   /// that way; of no place where there are none.
+  /// Of what layers save, \p offloaded is on the host.
   void take(const PlanPoint &plan);
-  double again(PointRecompute kind, std::span<const std::int64_t> layers) const;
+  double again(PointRecompute kind, std::span<const std::int64_t> layers,
+               std::uint32_t offloaded = 0) const;
 
   /// Layers without and with experts, and ends.
   struct Layers {
@@ -252,12 +264,20 @@ private:
   };
   struct OfOrder;
   OfOrder &orderOf(const PlanPoint &plan) const;
-  double ofPlace(std::size_t rank, PointRecompute kind,
-                 std::int64_t again) const;
+  /// Of saved values to the host and back, of one layer of the kind that has
+  /// least: seconds of a micro-batch.
+  struct Copies {
+    double forward = 0, backward = 0;
+  };
+  const Copies &copiesOf(std::uint32_t offloaded) const;
+  Copies makeCopies(std::uint32_t offloaded) const;
+  double ofPlace(std::size_t rank, PointRecompute kind, std::int64_t again,
+                 const Copies &copies) const;
   double roundSeconds(const OfOrder &order, double work) const;
   void placeStages(const PlanPoint &schedule);
 
   const StepTimes &times;
+  const PlanPoint schedule;
   const bool splits; ///< W slots run apart
   const bool joins;  ///< pairs of slots hide exchanges of experts
   const double microBatches, chunks;
@@ -271,6 +291,8 @@ private:
   /// By the order of axes, made when asked for.
   mutable std::vector<std::unique_ptr<OfOrder>> orders;
   const OfOrder *taken = nullptr;
+  /// By what is on the host, made when asked for.
+  mutable std::vector<std::pair<std::uint32_t, Copies>> copies;
 };
 
 } // namespace heddle

@@ -26,12 +26,15 @@ enum class SlotPart : std::uint8_t {
   Head,
   Parameters, ///< gathered
   Gradients,  ///< summed
+  Saved,      ///< to the host, or back
 };
 std::string_view slotPartName(SlotPart part); ///< "attention"
 
-/// The stream for computation, and one for each axis.
+/// A stream for each axis, one for computation, and one for copies to the host
+/// and back.
 inline constexpr int computeStream = timeAxes;
-inline constexpr int numStreams = timeAxes + 1;
+inline constexpr int hostStream = timeAxes + 1;
+inline constexpr int numStreams = timeAxes + 2;
 std::string_view streamName(int stream); ///< "compute", "tp"
 
 /// A task on a stream, in seconds from the beginning of its slot.

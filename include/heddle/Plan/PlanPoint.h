@@ -9,8 +9,10 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace heddle {
@@ -55,6 +57,12 @@ struct PlanPoint {
   /// none.
   std::vector<std::int64_t> recomputed = {};
   bool offloadsOptimizer = false;
+  /// Of what layers save, what waits for backward on the host: a bit for each
+  /// of `savedNames`.
+  std::uint32_t offloaded = 0;
+  PlanAttention attention = PlanAttention::Flash;
+  PlanMasks dropoutMasks = PlanMasks::DrawnAgain;
+  PlanSave save = PlanSave::Least;
 
   std::string recipe = "fp32"; ///< a format of train.yaml
   /// A name of `Scaling.cpp` and blocks' length; "" and 0: the recipe's own.
@@ -84,9 +92,23 @@ struct PlanPoint {
   /// Bytes of an element of what is computed with.
   std::int64_t computeBytes() const { return recipe == "fp32" ? 4 : 2; }
   bool hasMaster() const { return recipe != "fp32"; }
+  /// Rows of each saved value, and of each of the optimizer's numbers, that are
+  /// on the device where these are on the host: what one layer uses, and what
+  /// others write or read ahead.
+  std::int64_t hostRows() const;
   /// "pp2 dp4 tp8 micro-batch 1 x 16, 1f1b, ZeRO-1": for people.
   std::string text() const;
 };
+
+/// What layers save, by name: whatever the family, and whatever is computed
+/// again.
+std::span<const std::string_view> savedNames();
+
+/// "gate.up", in the order of `savedNames`; "none" for 0.
+std::string offloadedText(std::uint32_t offloaded);
+
+/// The same read: none where a name is unknown or there twice.
+std::optional<std::uint32_t> readOffloaded(std::string_view text);
 
 /// Elements of one instance of a parameter that a rank computes with, padding
 /// included.

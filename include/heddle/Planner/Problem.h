@@ -38,13 +38,17 @@ enum class PlanKey : std::uint8_t {
   Gather,
   Prefetch,
   Recompute,
-  Offload,
+  Offload,        ///< of the optimizer's numbers
+  OffloadedSaved, ///< of what layers save, by name
+  Attention,
+  DropoutMasks,
+  Save,
   Precision,
   Gradients,    ///< the format of their sums
   ReduceFormat, ///< of them on their way
   Order,
 };
-inline constexpr int planKeys = 22;
+inline constexpr int planKeys = 26;
 std::string_view
 planKeyName(PlanKey key); ///< "micro_batch", as on the command line
 
@@ -57,14 +61,24 @@ struct PlanDemand {
   PlanKey key = PlanKey::Tp;
   bool isForbidden = false; ///< none of the values, else one of them
   std::vector<std::string> values;
+  /// What a user asked for, where it was not this: "lm_head.weight=replicated".
+  /// Demands of one wish go together.
+  std::string wish = {};
 
   bool allows(std::string_view value) const;
-  std::string text() const; ///< "tp=8", "zero!=3"
+  std::string text() const; ///< "tp=8", "zero!=3"; with its wish, if any
 };
 
 /// "tp=8", "tp=4,8", "zero!=3". An error names an unknown choice, a value that
 /// it cannot have, or that there is none.
 Result<PlanDemand> parseDemand(std::string_view text);
+
+/// "lm_head=replicated", of one parameter as its checkpoint names it (".weight"
+/// may be left out): what plans must be like so that each rank computes with
+/// all of it and stores all of it. None where all plans are. An error names an
+/// unknown parameter, or another placement.
+Result<std::vector<PlanDemand>> parsePin(std::string_view text,
+                                         const ModelConfig &model);
 
 struct PlanProblem {
   ModelConfig model;

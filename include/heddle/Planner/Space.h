@@ -43,6 +43,10 @@ struct PlanStorage {
 ///    reduced in each micro-batch or at the end; parameters gathered in each
 ///    pass (one block ahead), in each micro-batch, once;
 ///  - recompute: none, or as many layers of each place as memory asks for;
+///  - where that is not enough, and in place of recompute, saved values of all
+///    layers on the host: as few as memory asks for, the largest first;
+///  - attention as one kernel, and nothing saved that can be made again for
+///    nothing; a demand may ask for others;
 ///  - the optimizer's numbers on the device or on the host, where the cluster
 ///    has a host link;
 ///  - sums of gradients, and these on their way, in fp32; a demand may ask for
@@ -72,6 +76,7 @@ private:
   void addMicroBatches(const PlanPoint &mesh, std::vector<PlanPoint> &to) const;
   void addTensor(const PlanPoint &cut, std::vector<PlanPoint> &to) const;
   void addGradientFormats(PlanPoint point, std::vector<PlanPoint> &to) const;
+  void addSaved(PlanPoint point, std::vector<PlanPoint> &to) const;
   std::vector<PlanPoint> cutsOf(const PlanPoint &mesh) const;
   const std::vector<std::vector<std::int64_t>> &
   layersOf(const PlanPoint &cut) const;

@@ -46,10 +46,10 @@ TEST_F(Offload, MovesEachLayersBytesOnceEachWay) {
   EXPECT_EQ(time.layerBytes, 8192.0 * 14336 / 8 * 2);
   EXPECT_EQ(time.bytesEachWay, 8 * 32 * time.layerBytes);
   EXPECT_EQ(time.bytesPerSecond, 64e9);
-  EXPECT_DOUBLE_EQ(time.copySeconds, time.layerBytes / 64e9);
+  EXPECT_DOUBLE_EQ(time.copySeconds, time.layerBytes / (0.87 * 64e9));
   EXPECT_TRUE(time.isHidden());
   // The first that comes back, of each micro-batch.
-  EXPECT_DOUBLE_EQ(time.exposedSeconds, 8 * time.copySeconds);
+  EXPECT_NEAR(time.exposedSeconds, 8 * time.copySeconds, 1e-12);
 }
 
 TEST_F(Offload, WhatIsLongerThanALayerShows) {
@@ -57,10 +57,13 @@ TEST_F(Offload, WhatIsLongerThanALayerShows) {
   const OffloadTime time = timeOf(R"("gate", "up", "m")");
   EXPECT_FALSE(time.isHidden());
   EXPECT_GT(time.copySeconds, time.backwardSeconds);
-  EXPECT_DOUBLE_EQ(time.exposedSeconds,
-                   8 * (time.copySeconds +
+  // The embedding's forward, and the sums that run on behind the last layer,
+  // are beside copies too.
+  EXPECT_NEAR(time.exposedSeconds /
+                  (8 * (time.copySeconds +
                         32 * (time.copySeconds - time.forwardSeconds) +
-                        31 * (time.copySeconds - time.backwardSeconds)));
+                        31 * (time.copySeconds - time.backwardSeconds))),
+              1, 1e-3);
 }
 
 TEST_F(Offload, NamesAreOfWhatAllLayersSave) {

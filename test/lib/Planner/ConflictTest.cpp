@@ -12,6 +12,7 @@
 
 using namespace heddle;
 using namespace heddle::test;
+using testing::AllOf;
 using testing::Contains;
 using testing::HasSubstr;
 
@@ -116,6 +117,53 @@ TEST(Conflict, AModelThatIsTooLargeIsNobodysDemand) {
   EXPECT_THAT(conflict.lines(), Contains(HasSubstr("nodes")));
 }
 
+// A head that each rank has whole does not fit where its part would: the answer
+// names it, the budget, and by how many bytes; with room it is whole.
+TEST(Conflict, NamesAPinThatDoesNotFit) {
+  PlanProblem problem = problemOf("llama-3-8b", 128, "8xh100");
+  for (const char *each : {"recompute=none", "pp=1", "cp=1", "offload=false",
+                           "offload_saved=none", "micro_batch=1"})
+    demand(problem, each);
+  const std::size_t before = problem.demands.size();
+  const std::vector<PlanDemand> pin =
+      must(parsePin("lm_head=replicated", problem.model));
+  ASSERT_EQ(pin.size(), 2u);
+  EXPECT_EQ(pin[1].text(), "lm_head=replicated (tp=1)");
+  problem.demands.insert(problem.demands.end(), pin.begin(), pin.end());
+  const Planned roomy(problem);
+  const PlanConflict none = explainConflict(problem, roomy.times, roomy.memory);
+  problem.cluster.device.memoryBytes =
+      none.leastBytes + problem.cluster.memoryReserveBytes;
+  const PlanAnswer answer = Planned(problem).find({.top = 1});
+  ASSERT_TRUE(answer.fits());
+  EXPECT_EQ(answer.best.front().point.tp, 1);
+  EXPECT_LT(answer.best.front().point.zeroStage, 3);
+  problem.cluster.device.memoryBytes -= 1;
+  const Planned planned(problem);
+  ASSERT_FALSE(planned.find({.top = 1}).fits());
+  const PlanConflict conflict =
+      explainConflict(problem, planned.times, planned.memory);
+  EXPECT_THAT(conflict.lines().front(), AllOf(HasSubstr("lm_head=replicated"),
+                                              HasSubstr("of a device's budget"),
+                                              HasSubstr(", 1 bytes too many")));
+  EXPECT_THAT(
+      conflict.relaxations,
+      Contains(testing::Field(&Relaxation::text,
+                              HasSubstr("without lm_head=replicated: "))));
+  problem.demands.resize(before);
+  EXPECT_TRUE(Planned(problem).find({.top = 1}).fits());
+}
+
+TEST(Conflict, PinsAreOfParametersThatThereAre) {
+  const ModelConfig model = publicModel("llama-3-8b");
+  EXPECT_EQ(must(parsePin("model.norm.weight=replicated", model)).size(), 1u);
+  for (const auto &[text, word] :
+       {std::pair{"lm_heat=replicated", "unknown parameter \"lm_heat\""},
+        {"lm_head", "expected a parameter that is whole"},
+        {"lm_head=split", "expected a parameter that is whole"}})
+    EXPECT_THAT(parsePin(text, model).message(), HasSubstr(word)) << text;
+}
+
 TEST(Decisions, SayWhatAnotherChoiceCosts) {
   const Planned planned(problemOf("llama-3-8b", 128, "8xh100"));
   const CostedPlan best = planned.find({.top = 1}).best.front();
@@ -133,7 +181,8 @@ TEST(Decisions, SayWhatAnotherChoiceCosts) {
 }
 
 // One search for all of them against one for each, where both go to the end.
-// (Without recompute, a demand is one for all layers.)
+// (Without recompute, a demand is one for all layers; one for something on the
+// host opens what memory does not ask for.)
 TEST(Decisions, RunnersUpAreTheBestThatASearchWithoutTheChoiceFinds) {
   std::mt19937 random(7);
   constexpr std::int64_t all = std::numeric_limits<std::int64_t>::max();
@@ -147,7 +196,9 @@ TEST(Decisions, RunnersUpAreTheBestThatASearchWithoutTheChoiceFinds) {
     for (const PlanDecision &decision :
          decisionsOf(planned.problem, best, planned.times, planned.memory, all,
                      answer.ofChoices)) {
-      if (decision.key == PlanKey::Recompute)
+      if (decision.key == PlanKey::Recompute ||
+          (decision.key == PlanKey::OffloadedSaved &&
+           decision.choice == "none"))
         continue;
       PlanProblem other = planned.problem;
       other.demands.push_back({decision.key, true, {decision.choice}});

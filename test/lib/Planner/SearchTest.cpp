@@ -199,6 +199,26 @@ TEST(Search, NoDrawnPlanIsFasterThanTheAnswer) {
   EXPECT_EQ(drawn, 1000);
 }
 
+// 70B with sequences of 8k: copies beside long layers cost less than pipelines.
+TEST(Search, PutsSavedValuesOnTheHostWhereThatIsFaster) {
+  PlanProblem problem;
+  problem.model = publicModel("llama-3-70b");
+  problem.train = adamW(8192, 1024);
+  problem.cluster = exampleCluster("512xh100");
+  const CostedPlan with = Planned(problem).find({.top = 1}).best.front();
+  demand(problem, "offload_saved=none");
+  const CostedPlan without = Planned(problem).find({.top = 1}).best.front();
+  EXPECT_NE(with.point.offloaded, 0u);
+  EXPECT_EQ(without.point.offloaded, 0u);
+  EXPECT_LT(with.seconds, without.seconds);
+  problem.demands.clear();
+  demand(problem, "offload_saved=gate.up");
+  const PlanAnswer both = Planned(problem).find({.top = 1});
+  ASSERT_TRUE(both.fits());
+  EXPECT_EQ(offloadedText(both.best.front().point.offloaded), "gate.up");
+  EXPECT_GE(both.best.front().seconds, with.seconds);
+}
+
 TEST(Search, CountsEachPlanOnce) {
   std::mt19937 random(8);
   const Planned planned(randomProblem(random));
