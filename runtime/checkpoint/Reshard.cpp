@@ -94,7 +94,8 @@ Result<void> checkFits(const Manifest &manifest, const Tables &tables) {
       continue;
     for (int64_t i = 0; i < state.layers; ++i) {
       const std::string name = state.instanceName(i);
-      known.insert(name);
+      if (state.kind == "parameter" || state.kind == kScalingKind)
+        known.insert(name);
       const auto [source, role] = sourceOf(manifest, state, name);
       const bool isMoment = state.kind != "parameter" && state.kind != "master";
       if (!source && isMoment &&

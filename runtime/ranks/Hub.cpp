@@ -49,12 +49,17 @@ void Hub::run() {
 }
 
 void Hub::turn() {
+  // Mostly it all goes at once; a closed line is seen by poll. Rank 0's last:
+  // it is of this process, and may end it as soon as it knows that all have
+  // met.
+  for (const bool isOwn : {false, true})
+    for (const auto &line : lines)
+      if ((line->rank == 0) == isOwn)
+        writeTo(*line);
   std::vector<pollfd> waits = {{listener.get(), POLLIN, 0}};
-  for (const auto &line : lines) {
-    writeTo(*line); // mostly it all goes at once; a closed line is seen by poll
+  for (const auto &line : lines)
     waits.push_back({line->socket.get(),
                      short(POLLIN | (line->out.empty() ? 0 : POLLOUT)), 0});
-  }
   constexpr int kTick = 50; // ms, to look at the time
   ::poll(waits.data(), waits.size(), kTick);
   // From behind: lines that are dropped must not move those to come.
