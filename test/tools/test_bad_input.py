@@ -238,8 +238,8 @@ class BadInput(unittest.TestCase):
         for options in ((), ("--json",)):
             done = self.heddle("plan", *options)
             self.assertEqual(done.returncode, 1, done.stderr)
-            for words in ("error: no plan fits: the leanest needs", "bytes) of 1.0", "possible with devices with",
-                          "nodes", "too many"):
+            for words in ("error: no plan fits: the leanest needs", "of a device's budget of 1.0 (1073741824)",
+                          "possible with devices with", "nodes", "too many"):
                 self.assertIn(words, done.stderr)
         self.assertFalse(json.loads(done.stdout)["fits"])
 

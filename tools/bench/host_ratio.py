@@ -64,7 +64,7 @@ def main():
         folder = pathlib.Path(scratch)
         tables = given.tables
         if not tables:
-            tables = folder / "tables.json"
+            tables = folder / "tables.yaml"
             print(run(given.heddle, "calibrate", "--ranks", given.ranks, "-o", tables).strip(), flush=True)
         model, train = write(folder / "model.json", MODEL), write(folder / "train.yaml", TRAIN)
         cluster = write(folder / "cluster.yaml", {
